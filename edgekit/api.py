@@ -148,9 +148,9 @@ def check(
     when a part of the work begins.
     """
     from edgekit.pipeline.named_check import check_source
-    from edgekit.pipeline.torch_source import with_part
+    from edgekit.pipeline.torch_source import with_model_keys
 
-    given = with_part(options, leave, inputs)
+    given = with_model_keys(options, leave, inputs)
     return check_source(
         config,
         args,
@@ -701,9 +701,9 @@ def bundle(
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``.
     """
-    from edgekit.pipeline.torch_source import from_torch, with_part
+    from edgekit.pipeline.torch_source import from_torch, with_model_keys
 
-    given: Mapping[str, object] = with_part(options, inputs=inputs)
+    given: Mapping[str, object] = with_model_keys(options, inputs=inputs)
     if (made := from_torch(config, args, kwargs, given)) is not None:
         config, given = made.exported.file, made.options
     with open_pipeline(config, given, progress=progress, out=as_path(out), force=force) as pipeline:
@@ -1377,18 +1377,18 @@ def plan(
             of constraints that cannot hold together.
     """
     from edgekit.pipeline.exports import write_annotated
-    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.outputs import check_config_outputs
     from edgekit.pipeline.questions import write_plan_page
-    from edgekit.pipeline.torch_source import from_torch, with_part
+    from edgekit.pipeline.torch_source import from_torch, with_model_keys
 
-    given: Mapping[str, object] = with_part(options, leave, inputs)
+    given: Mapping[str, object] = with_model_keys(options, leave, inputs)
     made = from_torch(
         config, args, kwargs, {**given, "jetpack": jetpack, "dynamic_shapes": dynamic_shapes}
     )
     if made is not None:
         config, given = made.exported.file, made.options
     with open_pipeline(config, given, force=force, progress=progress) as pipeline:
-        may_write_for(pipeline.config, {"the report": as_path(report)}, makes_folders=True)
+        check_config_outputs(pipeline.config, {"the report": as_path(report)}, makes_folders=True)
         found = pipeline.plan()
         if made is not None:
             found = replace(found, notes=(*made.notes, *found.notes))
@@ -1417,10 +1417,10 @@ def plan_networks(
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.networks import plan_networks, write_networks_report
-    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.outputs import check_config_outputs
 
     opened = open_config(config, **options)
-    may_write_for(opened, {"the report": as_path(report)}, makes_folders=True)
+    check_config_outputs(opened, {"the report": as_path(report)}, makes_folders=True)
     found = plan_networks(opened, force=force, progress=progress)
     if report is not None:
         write_networks_report(found, as_path(report), name=opened.file.name)
@@ -1778,14 +1778,14 @@ def history_with_times(
     name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
 ) -> tuple[History, list[Result]]:
     """Returns the result of ``history``, and the same measurements with their single times."""
-    from edgekit.results.selection import listed
+    from edgekit.results.selection import history_document
     from edgekit.results.store import ResultStore
     from edgekit.results.store import repair as mend
 
     mended = mend() if repair else None
     with ResultStore() as store:
         found = store.results(name=name, board=board, limit=limit)
-        return listed(found, mended), found
+        return history_document(found, mended), found
 
 
 def measurements(

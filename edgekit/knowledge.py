@@ -83,7 +83,7 @@ def read_knowledge(path: Path) -> Any:
     # two installations side by side keep theirs apart
     home = zlib.crc32(os.fsencode(path.parent))
     cached = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}-{home:08x}.json"
-    record = _parsed_before(cached, key)
+    record = _read_parsed_cache(cached, key)
     if record is not None:
         return json.loads(record)
     value = _parse(content, path)
@@ -122,7 +122,7 @@ def _digest(content: bytes) -> bytes:
     return b"%d-%08x-%08x" % (len(content), zlib.crc32(content), zlib.adler32(content))
 
 
-def _parsed_before(path: Path, key: bytes) -> bytes | None:
+def _read_parsed_cache(path: Path, key: bytes) -> bytes | None:
     """Returns the JSON kept for ``key``: key, digest and JSON stand on a line each."""
     try:
         found, digest, text = path.read_bytes().split(b"\n", 2)

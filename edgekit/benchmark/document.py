@@ -20,7 +20,7 @@ from edgekit.benchmark.measurement import (
 )
 from edgekit.benchmark.monitor import with_release_warning
 from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_variation, limit
-from edgekit.benchmark.trtexec import TrtexecTimes, compared
+from edgekit.benchmark.trtexec import TrtexecTimes, compare_with_trtexec
 from edgekit.benchmark.validity import (
     MeasurementFacts,
     Verdict,
@@ -348,7 +348,7 @@ def _measured(
     document: Bench, facts: Measurement, limits: MeasurementLimits, target: Target | None
 ) -> Bench:
     """Returns the document with the measured part, its energy and its verdict."""
-    trtexec = compared(facts)
+    trtexec = compare_with_trtexec(facts)
     samples = list(facts.samples_ms or ())
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
     if "median" not in latency:

@@ -37,15 +37,15 @@ def read_measurement(document: object) -> Measurement:
     """Returns the measurement in a file as its loader wrote it.
 
     Raises:
-        DataError: The error of ``unreadable``.
+        DataError: The error of ``unreadable_error``.
     """
     try:
         return read(Measurement, document)
     except DeviceError as error:
-        raise unreadable(error.where, error.message) from None
+        raise unreadable_error(error.where, error.message) from None
 
 
-def unreadable(where: str, why: str) -> DataError:
+def unreadable_error(where: str, why: str) -> DataError:
     """Returns the error of a measurement that cannot be read: "trace.time" for an invalid time
     (negative, NaN, beyond any measurement), without which a trace would be of another run;
     "trace.form" for anything else.
@@ -121,15 +121,15 @@ def runs(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     If the loader reports no frame, they are the segments' means.
     """
     found = [_run(event, measurement.copies or ()) for event in measurement.events or ()]
-    return _sorted(found or _from_segments(measurement))
+    return _sort_runs(found or _from_segments(measurement))
 
 
 def runs_in_flight(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     """Returns the segments' runs of a few frames in flight, sorted by start."""
-    return _sorted([_run(event, ()) for event in measurement.pipelined_events or ()])
+    return _sort_runs([_run(event, ()) for event in measurement.pipelined_events or ()])
 
 
-def _sorted(found: list[MeasuredRun]) -> tuple[MeasuredRun, ...]:
+def _sort_runs(found: list[MeasuredRun]) -> tuple[MeasuredRun, ...]:
     return tuple(sorted(found, key=lambda run: (run.start_us, run.frame, run.segment)))
 
 
@@ -137,11 +137,13 @@ def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
     call = (event.start_us, event.start_us + event.duration_us)
     begin, spent = event.compute_start_us, event.compute_us
     if begin is None or spent is None:
-        begin, spent = _between(call, [copy for copy in copies if copy.frame == event.frame])
+        begin, spent = _device_interval(
+            call, [copy for copy in copies if copy.frame == event.frame]
+        )
     return MeasuredRun(event.frame, event.lane, event.index, event.device, begin, spent, call)
 
 
-def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
+def _device_interval(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
     """Returns the interval in the host's call in which the device can have worked.
 
     It begins after the copies to the device, and ends before the copies back.

@@ -103,7 +103,9 @@ class _Turns:
             elif reader := next(filter(self._on_gpu, users), ""):
                 self._insert(reader, step, after=False)
             else:
-                self._alone(step, self._home.get(maker), [self._home[name] for name in users])
+                self._add_separate_reformat(
+                    step, self._home.get(maker), [self._home[name] for name in users]
+                )
 
     def _on_gpu(self, layer: str) -> bool:
         segment = self._home.get(layer)
@@ -114,7 +116,9 @@ class _Turns:
         at = next(i for i, one in enumerate(steps) if (one.kind, one.name) == ("layer", layer))
         steps.insert(at + after, step)
 
-    def _alone(self, step: SlotPart, writer: int | None, readers: list[int]) -> None:
+    def _add_separate_reformat(
+        self, step: SlotPart, writer: int | None, readers: list[int]
+    ) -> None:
         """Adds a reformat between DLA cores, or between a core and the caller."""
         gpu = [segment for (segment, _), turn in self.turns.items() if turn.device == "GPU"]
         if writer is None and not readers and gpu:  # the tensor's owner is unknown

@@ -122,7 +122,7 @@ def print_each_board(
     print_boards(document, rows, json)
 
 
-def failing(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
+def failure_row(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
     """Returns a board's failure, and its reason (empty for the first, whose error ends the
     command).
     """
@@ -152,7 +152,7 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
         screen = console(width=WIDE)
     screen.print(rows)
     for note in notes:
-        screen.print(plain(note), soft_wrap=True)
+        screen.print(plain_text(note), soft_wrap=True)
 
 
 def last_error(found: LastError | None) -> str:
@@ -160,7 +160,7 @@ def last_error(found: LastError | None) -> str:
     return "" if found is None else f"{found.at} {found.message} ({found.code})"
 
 
-def plain(value: object) -> Text:
+def plain_text(value: object) -> Text:
     """Returns text from a board, without terminal control characters."""
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def plain(value: object) -> Text:
     help="With --selftest: file for the answers (edgekit-selftest.json).",
 )
 @o.accept_host_key
-@o.talk
+@o.output_options
 def doctor_command(
     host: str | None,
     config: str | None,
@@ -222,17 +222,17 @@ def doctor_command(
         found = examined = api.doctor(host, config, **reached)
         for one in () if json else examined.reached:
             _show_checks(one)
-        unfit = _unfit([one for one in examined.reached if not one.ok], json)
+        unfit = _unfit_error([one for one in examined.reached if not one.ok], json)
     elif setup:
         found = prepared = api.set_up(
             host,
             config,
             undo=undo,
-            agree=lambda board, text: yes or _agreed(json),
-            on_text=lambda board, text: _told(board, text, json),
+            agree=lambda board, text: yes or _confirm_changes(json),
+            on_text=lambda board, text: _print_board_text(board, text, json),
             **reached,
         )
-        unfit = _not_prepared([one for one in prepared.reached if not one.ok], json)
+        unfit = _unprepared_error([one for one in prepared.reached if not one.ok], json)
     else:
         found = tested = api.selftest(
             host,
@@ -254,7 +254,7 @@ def doctor_command(
         raise unfit
 
 
-def _told(board: str, text: str, json: bool) -> None:
+def _print_board_text(board: str, text: str, json: bool) -> None:
     if not json:
         print(f"{board}: {text}")
 
@@ -299,7 +299,7 @@ def _show_checks(document: Doctor) -> None:
     screen.print(f"Supports: {'; '.join(words)}.", markup=False, highlight=False)
 
 
-def _unfit(documents: list[Doctor], json: bool) -> EdgekitError | None:
+def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
     if not documents:
         return None
     lacks = [
@@ -327,7 +327,7 @@ def _unfit(documents: list[Doctor], json: bool) -> EdgekitError | None:
     return mark_printed(error) if json else error
 
 
-def _not_prepared(documents: list[Setup], json: bool) -> EdgekitError | None:
+def _unprepared_error(documents: list[Setup], json: bool) -> EdgekitError | None:
     if not documents:
         return None
     error = GateError(
@@ -339,7 +339,7 @@ def _not_prepared(documents: list[Setup], json: bool) -> EdgekitError | None:
     return mark_printed(error) if json else error
 
 
-def _agreed(json: bool) -> bool:
+def _confirm_changes(json: bool) -> bool:
     if json or not sys.stdin.isatty():
         print("nothing was changed; run again with --yes to apply", file=sys.stderr)
         return False
@@ -362,7 +362,7 @@ def _show_selftest(found: Selftest) -> None:
 @boards_argument
 @app_option
 @host_options
-@o.talk
+@o.output_options
 def status_command(
     wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
 ) -> None:
@@ -378,13 +378,13 @@ def _show_status(document: Status, verbose: bool) -> None:
     for board in document.boards:
         name = board.board
         if board.device is None:
-            away, why = failing(board, document.boards)
-            rows.add_row(plain(name), "-", away, "-", plain(why), "-")
+            away, why = failure_row(board, document.boards)
+            rows.add_row(plain_text(name), "-", away, "-", plain_text(why), "-")
             continue
         if board.power:
             notes.append(f"{name}: {board.power}")
         if not board.apps:
-            rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
+            rows.add_row(plain_text(name), "-", "nothing", "-", "-", "-")
         for app, facts in board.apps.items():
             cells = (
                 name,
@@ -394,7 +394,7 @@ def _show_status(document: Status, verbose: bool) -> None:
                 _deployment(facts),
                 _server(facts.serving),
             )
-            rows.add_row(*map(plain, cells))
+            rows.add_row(*map(plain_text, cells))
             notes += [
                 f"{name}: {app}: {text}" for text in _status_notes(facts, board.again, verbose)
             ]
@@ -408,7 +408,7 @@ def _show_status(document: Status, verbose: bool) -> None:
     show(rows, notes)
 
 
-def _went_back(facts: AppStatus) -> HistoryEntry | None:
+def _last_rollback(facts: AppStatus) -> HistoryEntry | None:
     """Returns the manual or server's rollback after the last deployment, or None."""
     deployment, last = facts.deployment, facts.history[-1] if facts.history else None
     if last is None or last.state != "rolled-back":
@@ -419,7 +419,7 @@ def _went_back(facts: AppStatus) -> HistoryEntry | None:
 
 
 def _deployment(facts: AppStatus) -> str:
-    if (back := _went_back(facts)) is not None:
+    if (back := _last_rollback(facts)) is not None:
         return f"{back.state} {back.state_at}"
     found = facts.deployment
     if found is None:
@@ -442,7 +442,7 @@ def _server(found: ServingStatus | Failed | None) -> str:
 def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
     found = []
     deployment: ShownDeployment | None = facts.deployment
-    back = _went_back(facts)
+    back = _last_rollback(facts)
     if back is not None:
         why = back.error.message if back.error else "asked for"
         found.append(f"rolled back at {back.state_at} from {back.release}: {why}")
@@ -452,7 +452,9 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
     if facts.error is not None:
         found.append(facts.error.message + (f" ({facts.error.hint})" if facts.error.hint else ""))
     for one in facts.refused:
-        found.append(f"{one.release} can no longer be loaded: {one.message} ({_mending(one.code)})")
+        found.append(
+            f"{one.release} can no longer be loaded: {one.message} ({_remedy_command(one.code)})"
+        )
     changes = getattr(facts.changed, "changes", ())
     if changes:
         text = "; ".join(f"{one.what} {one.before} -> {one.now}" for one in changes)
@@ -483,7 +485,7 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
 @boards_argument
 @app_option
 @host_options
-@o.talk
+@o.output_options
 def releases_command(
     wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
 ) -> None:
@@ -493,17 +495,17 @@ def releases_command(
         notes: list[str] = []
         for board in found.boards:
             if board.error is not None:
-                cells = (board.board, "-", "-", *failing(board, found.boards))
-                rows.add_row(*map(plain, (*cells, "-", "-")))
+                cells = (board.board, "-", "-", *failure_row(board, found.boards))
+                rows.add_row(*map(plain_text, (*cells, "-", "-")))
             for name, facts in board.apps.items():
                 for one in facts.releases:
                     cells = (board.board, name, one.id, _release_mark(one, facts), one.digest[:12])
                     more = (one.signer or "nobody", one.staged_at)
-                    rows.add_row(*map(plain, (*cells, *more)))
+                    rows.add_row(*map(plain_text, (*cells, *more)))
                     if why := one.refused:
                         notes.append(
                             f"{board.board}: {name}: {one.id} can no longer be loaded: "
-                            f"{why.message} ({_mending(why.code)})"
+                            f"{why.message} ({_remedy_command(why.code)})"
                         )
                     if back := one.taken_back:
                         notes.append(
@@ -514,7 +516,7 @@ def releases_command(
     print_boards(found, found.boards, json)
 
 
-def _mending(code: str) -> str:
+def _remedy_command(code: str) -> str:
     """Returns the command that makes a board accept a release that it refuses to load."""
     trusting = ("bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer")
     return "edgekit trust" if code in trusting else "edgekit deploy"
@@ -539,7 +541,7 @@ def _release_mark(release: ListedRelease, facts: ListedApp) -> str:
 @click.option("--reason", help="Reason, kept in the board's history.")
 @o.dry_run
 @host_options
-@o.talk
+@o.output_options
 def rollback_command(
     where: str,
     app: str | None,
@@ -573,7 +575,7 @@ def rollback_command(
     "--yes", is_flag=True, help="Do not ask for confirmation when all releases would be removed."
 )
 @host_options
-@o.talk
+@o.output_options
 def remove_command(
     wheres: tuple[str, ...],
     app: str | None,
@@ -654,7 +656,7 @@ def _agree_to_remove(planned: Removal, json: bool) -> None:
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
 @click.option("--python", default="python3", help="Python on the board, for a HOST.")
 @o.accept_host_key
-@o.talk
+@o.output_options
 def trust_command(
     where: str,
     root: str,
@@ -676,7 +678,7 @@ def trust_command(
             if board.error is None:
                 _show_trust(cast("TrustingBoard", board), bool(changes))
             elif board is not lost[0]:  # the first error ends the command
-                say(f"{board.board}: {': '.join(failing(board, found.boards))}")
+                say(f"{board.board}: {': '.join(failure_row(board, found.boards))}")
     print_boards(found, found.boards, json)
 
 

@@ -293,7 +293,7 @@ def _written_files(found: WrittenScales) -> str:
 @argument("cache", "Calibration cache.", type=o.FILE)
 @click.option("--model", help="ONNX file or builtin:NAME to compare the cache with.")
 @o.sizes
-@o.talk
+@o.output_options
 def show(
     cache: Path,
     model: str | None,
@@ -353,7 +353,7 @@ def _print_model(document: ReadCache) -> None:
     help="Treat scales as equal if their ratio is within 1 + TOLERANCE.",
 )
 @click.option("--ignore-header", is_flag=True, help="Ignore the headers.")
-@o.talk
+@o.output_options
 def diff(
     first: Path,
     second: Path,
@@ -415,7 +415,7 @@ def _print_diff(document: CacheDifference, *, all_rows: bool) -> None:
 @click.option("--drop", multiple=True, metavar="GLOB", help="Drop tensors; repeatable.")
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a tensor; repeatable.")
 @click.option("--tensorrt", help="TensorRT release for the header, e.g. 10.3.")
-@o.talk
+@o.output_options
 def merge(
     caches: tuple[Path, ...],
     out: Path,
@@ -482,7 +482,7 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
     "of them, as edgekit calibrate MODEL --save does.",
 )
 @o.sizes
-@o.talk
+@o.output_options
 def from_qdq(
     model: str,
     target: str | None,
@@ -568,7 +568,7 @@ def from_qdq(
 )
 @o.cut_or_torch
 @o.force
-@o.talk
+@o.output_options
 def to_qdq(
     model: str,
     target: str | None,

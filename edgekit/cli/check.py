@@ -90,7 +90,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     help="Exit with code 1 above this number of loadables.",
 )
 @click.option("--sarif", type=o.FILE, metavar="FILE", help="Also write the reasons as SARIF 2.1.0.")
-@o.talk
+@o.output_options
 @o.markdown
 def check_command(
     models: tuple[str, ...],
@@ -273,7 +273,7 @@ def explain_command(rule: str, json: bool) -> None:
 @o.target
 @o.precision
 @o.tensorrt
-@o.talk
+@o.output_options
 @o.markdown
 def explain_log_command(
     log: str,

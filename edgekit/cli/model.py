@@ -134,7 +134,7 @@ def targets_command(json: bool) -> None:
 @o.tensorrt
 @o.cut_or_torch
 @o.leave
-@o.talk
+@o.output_options
 def rewrite_command(
     model: str | None,
     target: str | None,

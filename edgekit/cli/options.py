@@ -376,7 +376,7 @@ def out_or_former(function: Any) -> Any:
 
 
 #: Options of consents to trust: ``accept_host_key`` and ``trust_key``.
-boards = combine(
+board_options = combine(
     accept_host_key,
     click.option(
         "--trust-key", is_flag=True, help="Make the board trust the key that signs this bundle."
@@ -385,7 +385,7 @@ boards = combine(
 
 
 #: Options of a command's output: ``json``, ``quiet`` and ``verbose``.
-talk = combine(
+output_options = combine(
     json,
     quiet,
     click.option("-v", "--verbose", is_flag=True, help="Show details of each step."),
@@ -402,7 +402,7 @@ def reports(function: Any) -> Any:
     def with_progress(*, quiet: bool, verbose: bool, **others: Any) -> Any:
         return function(progress=progress(quiet, verbose), **others)
 
-    return talk(with_progress)
+    return output_options(with_progress)
 
 
 # Files that commands write in addition to their output: Markdown, and the annotated ONNX file.

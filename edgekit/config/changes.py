@@ -79,13 +79,13 @@ def read_changes(text: str, config: Config) -> Changes:
     parts = [" ".join(part.split()) for part in text.split(";")]
     changes = Changes(tuple(part for part in parts if part))
     if not changes.texts:
-        raise UsageError("--what-if changes nothing", code="plan.what-if", hint=_known())
+        raise UsageError("--what-if changes nothing", code="plan.what-if", hint=_known_changes())
     before = [pin.model_dump() for pin in config.file.placement.pin]
     for change in changes.texts:
         word, _, rest = change.partition(" ")
         if word not in _FORMS:
             raise UsageError(
-                f"{change!r} is not a valid change", code="plan.what-if", hint=_known()
+                f"{change!r} is not a valid change", code="plan.what-if", hint=_known_changes()
             )
         try:
             _read(changes, word, rest, before)
@@ -148,5 +148,5 @@ def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
     return remaining
 
 
-def _known() -> str:
+def _known_changes() -> str:
     return "changes are: " + ", ".join(_FORMS.values())

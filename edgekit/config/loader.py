@@ -134,9 +134,9 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
     try:
         file = ConfigFile.model_validate(value)
     except ValidationError as error:
-        faults = _specific(error.errors(include_url=False))
+        faults = _most_specific(error.errors(include_url=False))
         news = [f for f in faults if not isinstance(f["input"], RefusedScalar)]
-        problems += _without_cascades([_stated(document, fault, news) for fault in news])
+        problems += _without_cascades([_state_fault(document, fault, news) for fault in news])
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_position))
@@ -202,7 +202,7 @@ class _Fault:
     """The known key that is similar to an unknown key."""
 
 
-def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> _Fault:
+def _state_fault(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> _Fault:
     path = _path_in(document, error["loc"])
     shown = ".".join(str(part) for part in path)
     where = document.where(path)
@@ -210,7 +210,7 @@ def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetai
     if kind == "extra_forbidden":
         return _unknown_key(document, path, shown)
     if kind == "missing":
-        problem = Problem(f"key '{shown}' is missing", where, _addition(path))
+        problem = Problem(f"key '{shown}' is missing", where, _missing_key_hint(path))
         return _Fault(problem, missing=str(path[-1]))
     if kind == "literal_error" and (gone := removed.VALUES.get((shown, str(error["input"])))):
         return _Fault(Problem(f"{shown}: {error['input']!r} no longer exists", where, gone))
@@ -298,7 +298,7 @@ def fault_text(error: ErrorDetails) -> tuple[str, str]:
         if kind == "string_type" and isinstance(value, int | float):
             hint = f"put it in quotes: '{value}'"
         if kind == "list_type":
-            hint = _as_list(value, error["loc"], found)
+            hint = _list_hint(value, error["loc"], found)
         return f"expected {_EXPECTED[kind]}{found}", hint
     if kind in _LENGTHS:
         return _LENGTHS[kind].format(**error["ctx"]), ""
@@ -319,7 +319,7 @@ def _near_choice(error: ErrorDetails) -> str:
     return near[0] if near else ""
 
 
-def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
+def _list_hint(value: Any, loc: tuple[str | int, ...], found: str) -> str:
     """Returns the hint for a value that should be a list: the list to write."""
     if isinstance(value, dict) and value and loc[-1] == "pin":
         name, device = next(iter(value.items()))
@@ -328,7 +328,7 @@ def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
     return f"write [{value}]" if found else ""
 
 
-def _addition(path: Place) -> str:
+def _missing_key_hint(path: Place) -> str:
     """Returns the hint for a key that is missing: the line to add."""
     field = _field(path)
     if field is None or not field.examples:
@@ -396,7 +396,7 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
             yield from _sections(one)
 
 
-def _specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
+def _most_specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
     """Drops "should be 'auto'" if a mapping was given: its own faults are more precise."""
     return [
         f
@@ -538,8 +538,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
     elif is_config_file(source):
         config = load_config(source)
     else:
-        return _of_model(str(source), given)
-    return _changed(config.document, config.folder, given) if given else config
+        return _model_config(str(source), given)
+    return _apply_options(config.document, config.folder, given) if given else config
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
@@ -554,7 +554,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
         raise ConfigError([_unknown_key(options, (name,), name).problem for name in unknown])
 
 
-def _of_model(path: str, given: dict[str, Any]) -> Config:
+def _model_config(path: str, given: dict[str, Any]) -> Config:
     trusted = isinstance(given.get("model"), dict) and bool(given["model"].get("trust"))
     torch = _torch_source(path, trusted)
     if parse_builtin(path) is None and torch is None:
@@ -573,7 +573,7 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
         name, seed = builtin
         model = {"builtin": name, "seed": seed} if seed else {"builtin": name}
     base = {"version": 1, "name": config_name(path), "model": model}
-    return _changed(YamlDocument(path, base, {}, ()), Path(), given)
+    return _apply_options(YamlDocument(path, base, {}, ()), Path(), given)
 
 
 def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
@@ -583,7 +583,7 @@ def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
     return "pt2" if is_torch_file(Path(path), trusted=trusted) else None
 
 
-def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
+def _apply_options(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
     merged = _merge(document.value, given)
     paths = document.given | frozenset(_leaves(given))
     file = document.value if document.file is None else document.file

@@ -29,7 +29,7 @@ from edgekit.deployment.transport import (
     json_line,
     pieces,
     reported_pieces,
-    stalled,
+    stalled_error,
 )
 from edgekit.errors import BoardError, EdgekitError
 
@@ -88,16 +88,18 @@ class Agent:
         self._part: tuple[int, str, int] = (0, "", 0)
         self._line = bytearray()
         self.bytes_sent = 0
-        self._thread = threading.Thread(target=self._carry, name=f"agent of {where}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._hold_channel, name=f"agent of {where}", daemon=True
+        )
         self._thread.start()
         try:
-            if self._begun() == "lacks":
+            if self._next_line() == "lacks":
                 data = packed()
                 self._out.put((b"%012d" % len(data),))
                 for piece in reported_pieces(data, "loader", progress):
                     self._out.put((piece,))
                 self.bytes_sent = len(data)
-                self._begun()
+                self._next_line()
             if self._error is not None:
                 raise self._error
             placed = Completed(0, self._head, b"")
@@ -106,7 +108,7 @@ class Agent:
             self.close()
             raise
 
-    def _begun(self) -> str:
+    def _next_line(self) -> str:
         """Waits for the next line of the program that puts the loader there."""
         try:
             return self._news.get(timeout=timeouts.AGENT_START_S)
@@ -118,14 +120,14 @@ class Agent:
                 hint="check what keeps the board busy, then run the same command again",
             ) from None
 
-    def _carry(self) -> None:
+    def _hold_channel(self) -> None:
         """Holds the channel until the agent ends."""
         try:
             done = self._transport.run(
                 self._argv,
                 stdin=self._outgoing(),
                 timeout=timeouts.AGENT_END_S,
-                on_output=self._take,
+                on_output=self._receive,
             )
             if self._start is not None:
                 said = Completed(done.status, bytes(self._start), done.err)
@@ -216,9 +218,9 @@ class Agent:
 
     def stalled(self) -> BoardError:
         """Returns the error of a command that stopped reading its input."""
-        return stalled(self._where)
+        return stalled_error(self._where)
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         """Handles data from the channel, in the transport's thread."""
         if not data:
             self._out.put(None)  # the agent has ended: end its input
@@ -271,9 +273,9 @@ class Agent:
             if end >= 0:
                 line = json.loads(self._line)
                 self._line.clear()
-                self._obey(line)
+                self._handle_line(line)
 
-    def _obey(self, line: Any) -> None:
+    def _handle_line(self, line: Any) -> None:
         for name in ("out", "err"):
             if name in line:
                 size = line["bytes"]

@@ -116,7 +116,7 @@ def read_answer(done: Completed, where: str, python: str, command: str = "") -> 
             hint="check whether a start-up file of the board's shell prints text",
         )
     try:
-        return _reader(command)(answer)
+        return _answer_rule(command)(answer)
     except DeviceError as error:
         fault = plain(f"{error.where}: {error.message}".removeprefix(": "), 300)
         raise protocol_error(
@@ -124,7 +124,7 @@ def read_answer(done: Completed, where: str, python: str, command: str = "") -> 
         ) from error
 
 
-def _reader(command: str) -> Rule:
+def _answer_rule(command: str) -> Rule:
     if command not in ANSWERS:
         return anything
     module, _, name = ANSWERS[command].rpartition(".")
@@ -134,7 +134,7 @@ def _reader(command: str) -> Rule:
 
 def failure(done: Completed, where: str, python: str) -> BoardError:
     """Returns the error of a command with a non-zero status."""
-    failed = _failed(done.out) if done.status == _FAILED else None
+    failed = _stated_failure(done.out) if done.status == _FAILED else None
     if failed is not None:
         field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
@@ -198,7 +198,7 @@ def _hint(field: dict[str, str]) -> str:
     return field["hint"] if ours is None else ours.format(where=field["where"])
 
 
-def _failed(out: bytes) -> Failure | None:
+def _stated_failure(out: bytes) -> Failure | None:
     try:
         return read(Failed, _parse(out)).error
     except DeviceError:

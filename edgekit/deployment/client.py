@@ -313,7 +313,7 @@ class BoardClient:
         self, app: str, npz: bytes, *, release: str | None = None, frames: bool = False
     ) -> bytes:
         """Runs the release on inputs in an ``.npz``, and returns the outputs as an ``.npz``."""
-        options = [*_which(app, release), *(["--frames"] if frames else [])]
+        options = [*_release_options(app, release), *(["--frames"] if frames else [])]
         done = self._watched(
             "infer", *options, data=npz, timeout=timeouts.WORK_S, most_out=_MOST_BYTES
         )
@@ -344,7 +344,7 @@ class BoardClient:
         """
         settings = settings or BenchSettings()
         text = json.dumps(write(settings), separators=(",", ":"))
-        options = [*_which(app, release), f"--settings={text}"]
+        options = [*_release_options(app, release), f"--settings={text}"]
         options += ["--inputs"] if inputs else []
         staged = None if progress is None else StagedOutput(progress)
         options += ["--progress"] if staged else []
@@ -360,7 +360,7 @@ class BoardClient:
 
     def releases(self, app: str | None = None) -> Mapping[str, AppReleases]:
         """Returns each application's releases, with the current and the previous release."""
-        found: Mapping[str, AppReleases] = self._request("releases", *_which(app)).apps
+        found: Mapping[str, AppReleases] = self._request("releases", *_release_options(app)).apps
         return found
 
     def app_releases(self, app: str) -> AppReleases:
@@ -381,7 +381,9 @@ class BoardClient:
                 reason.
         """
         options = [] if reason is None else [f"--reason={reason}"]
-        removed: tuple[str, ...] = self._request("remove", *_which(app, release), *options).removed
+        removed: tuple[str, ...] = self._request(
+            "remove", *_release_options(app, release), *options
+        ).removed
         return removed
 
     def status(self, app: str | None = None) -> BoardStatus:
@@ -678,7 +680,7 @@ class BoardClient:
         )
         if done.status != 0 and b"already in use" not in done.err:
             raise BoardError(
-                f"docker did not start the job: {_last(done.err)}",
+                f"docker did not start the job: {_last_line(done.err)}",
                 code="board.container",
                 where=self.name,
                 hint="check `container:` of this board; `edgekit doctor` checks docker there",
@@ -694,12 +696,12 @@ def _packed(loader: bytes) -> bytes:
     return zlib.compress(loader, 6)
 
 
-def _last(text: bytes) -> str:
+def _last_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
     return plain(lines[-1], 300) if lines else "it printed nothing"
 
 
-def _which(app: str | None, release: str | None = None) -> list[str]:
+def _release_options(app: str | None, release: str | None = None) -> list[str]:
     # an empty text is sent, and the board refuses it: only None means all
     given = {"app": app, "release": release}
     return [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -432,12 +432,12 @@ def examine(board: DescribedBoard, probe: Probe, planned: PlannedBoard | None = 
     """
     checks = [check for part in CHECKS for check in part(probe)]
     if planned is not None:
-        checks += _fits(probe, planned)
+        checks += _target_checks(probe, planned)
     ok = all(check.status != "missing" for check in checks)
-    return Doctor(board, ok, tuple(checks), _can(probe), probe)
+    return Doctor(board, ok, tuple(checks), _abilities(probe), probe)
 
 
-def _can(probe: Probe) -> BoardAbilities:
+def _abilities(probe: Probe) -> BoardAbilities:
     flavours = vars(probe.tensorrt.python)
     backends = {
         "reference": bool(probe.onnxruntime and probe.numpy),
@@ -452,7 +452,7 @@ def _can(probe: Probe) -> BoardAbilities:
     )
 
 
-def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
+def _target_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Checks that the board is the configuration's target."""
     name, module = planned.target.name, planned.target.file.module
     own = probe.board_id
@@ -470,8 +470,8 @@ def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
             f"{name} is {' or '.join(module.numbers)}, but this board is {own}",
             "set the right `target:` (edgekit targets lists them)",
         )
-    yield from _mode_fits(probe, planned)
-    yield from _dla_fits(probe, planned)
+    yield from _mode_checks(probe, planned)
+    yield from _dla_checks(probe, planned)
     installed = probe.tensorrt.full or probe.tensorrt.python.full
     if planned.tensorrt and installed:
         same = is_planned_release(installed, planned.tensorrt)
@@ -484,7 +484,7 @@ def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
         )
 
 
-def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
+def _mode_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Checks that the board is in the planned power mode."""
     now, mode, measured = probe.power.mode, planned.mode, planned.bench_mode
     if not now:
@@ -502,7 +502,7 @@ def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     )
 
 
-def _dla_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
+def _dla_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Checks that a board for a plan with DLA has DLA cores."""
     cores = planned.target.dla.cores
     if probe.dla.devices or not cores or not planned.uses_dla:

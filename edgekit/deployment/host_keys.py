@@ -178,7 +178,7 @@ class Trust:
 
     def known_types(self, name: str) -> list[str]:
         """Returns the key types known for ``name``, to be requested from the board."""
-        return [] if self.pin else [entry.kind for entry in self._known(name)]
+        return [] if self.pin else [entry.kind for entry in self._known_entries(name)]
 
     def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
         """Checks a host key; returns True if it is new and was accepted by consent.
@@ -192,7 +192,7 @@ class Trust:
             BoardError: "board.host-key-mismatch" or "board.unknown-host-key".
         """
         shown = fingerprint(key)
-        entries = list(read_entries(self._texts()))
+        entries = list(read_entries(self._known_hosts_texts()))
         if any(shown == one.fingerprint for one in entries if one.marker == "@revoked"):
             raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
@@ -226,11 +226,11 @@ class Trust:
             "with `--accept-host-key`",
         )
 
-    def _known(self, name: str) -> list[Entry]:
-        entries = read_entries(self._texts())
+    def _known_entries(self, name: str) -> list[Entry]:
+        entries = read_entries(self._known_hosts_texts())
         return [one for one in entries if not one.marker and one.names(name)]
 
-    def _texts(self) -> Iterable[str]:
+    def _known_hosts_texts(self) -> Iterable[str]:
         if self.required and not self.required.expanduser().is_file():
             hint = "the config's known_hosts names this file"
             raise ConfigError([Problem("the file does not exist", str(self.required), hint)])

@@ -81,7 +81,7 @@ class Applied(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _AssignedBundle:
     """A board's bundle, and the configuration with its deployment settings."""
 
     bundle: Bundle
@@ -122,15 +122,15 @@ def apply(
     reporter = reporter or RolloutReporter()
     members = select(load_inventory(inventory), selector)
     wanted = _read(members, str(inventory))
-    with _alone(store.folder / "apply.lock"):
+    with _hold_lock(store.folder / "apply.lock"):
         return _Apply(
             store, wanted, parallel, most_failed, accept_host_key, trust_key, reporter, stopped
         ).run([member for member in members if member.name in wanted], str(inventory), selector)
 
 
-def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
+def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _AssignedBundle]:
     """Returns the bundle and configuration of each board, by its name."""
-    read: dict[tuple[Path, Path], _Wanted] = {}
+    read: dict[tuple[Path, Path], _AssignedBundle] = {}
     found = {}
     for member in members:
         release = member.release
@@ -148,7 +148,7 @@ def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
         if key not in read:
             config = open_config(source)
             with Pipeline(config) as pipeline:
-                read[key] = _Wanted(read_bundle(pipeline.context, release.bundle), config)
+                read[key] = _AssignedBundle(read_bundle(pipeline.context, release.bundle), config)
         found[member.name] = read[key]
     if not found:
         raise UsageError(
@@ -162,7 +162,7 @@ def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     with path.open("ab") as lock:
         if not take_lock(lock.fileno()):
             raise UsageError(
@@ -180,7 +180,7 @@ class _Apply:
     def __init__(
         self,
         store: RolloutStore,
-        wanted: dict[str, _Wanted],
+        wanted: dict[str, _AssignedBundle],
         parallel: int,
         most_failed: int,
         accept_host_key: bool,

@@ -179,7 +179,7 @@ def ask_boards(
             loader=loader,
         ) as client:
             apps = client.status().apps
-        return Answer(at=time.time(), apps=[served(*pair) for pair in sorted(apps.items())])
+        return Answer(at=time.time(), apps=[served_release(*pair) for pair in sorted(apps.items())])
 
     def failed(row: Row, error: EdgekitError, again: bool) -> None:
         errors[row.name] = error
@@ -201,7 +201,7 @@ def ask_boards(
         place = board_address(member)
         answer = answers.get(place) or _last_known(member, before.get(place), rollouts)
         error = errors.get(member.name)
-        turns = [*_turns(member, rollouts), *_ansible_turns(member, by_ansible)]
+        turns = [*_rollout_states(member, rollouts), *_ansible_states(member, by_ansible)]
         rows.append(_row(member, answer, error, turns, now))
     return FleetBoards(
         schema="edgekit.fleet.boards/1",
@@ -212,7 +212,7 @@ def ask_boards(
     )
 
 
-def served(app: str, status: AppStatus) -> ServedRelease:
+def served_release(app: str, status: AppStatus) -> ServedRelease:
     """Returns the served release of an application from a board's status."""
     current = status.current_release
     if current is None:
@@ -251,7 +251,7 @@ def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _RolloutState:
     """A board's state in a rollout; ``at`` is its last change, in seconds since 1970."""
 
     at: float
@@ -261,26 +261,28 @@ class _Turn:
     state: str
 
 
-def _turns(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_Turn]:
+def _rollout_states(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_RolloutState]:
     for rollout, row in _rows(member, rollouts):
         facts = rollout.facts
         at = row.changed_at or facts.created_at
-        yield _Turn(at, facts.app, rollout.name, row.wave + 1, row.state)
+        yield _RolloutState(at, facts.app, rollout.name, row.wave + 1, row.state)
 
 
-def _ansible_turns(member: FleetBoard, runs: list[tuple[float, AnsibleRun]]) -> Iterator[_Turn]:
+def _ansible_states(
+    member: FleetBoard, runs: list[tuple[float, AnsibleRun]]
+) -> Iterator[_RolloutState]:
     """Yields the board's states in Ansible's runs, which identify boards by name only."""
     for at, run in runs:
         for board in run.boards:
             if board.board == member.name:
-                yield _Turn(at, run.app, run.rollout, board.wave, board.state)
+                yield _RolloutState(at, run.app, run.rollout, board.wave, board.state)
 
 
 def _row(
     member: FleetBoard,
     answer: Answer | None,
     error: EdgekitError | None,
-    turns: list[_Turn],
+    turns: list[_RolloutState],
     now: float,
 ) -> InventoryBoard:
     newest = {turn.app: turn for turn in sorted(turns, key=lambda turn: turn.at)}

@@ -67,7 +67,7 @@ class Drive:
         """Runs to the end or to a pause; returns the rollout's state."""
         rollout = self._rollout
         if rollout.facts.state == "rolling-back":
-            return self._go_back()
+            return self._roll_back_scope()
         for wave in range(rollout.facts.wave, rollout.waves):
             rollout.set(wave=wave, state="running")
             rows = rollout.wave(wave)
@@ -187,7 +187,7 @@ class Drive:
         )
         self._reporter.note(f"{error.message}; rolling back the wave")
         self._rollout.set(state="rolling-back", scope=wave, refused=wave, error=error)
-        return self._go_back()
+        return self._roll_back_scope()
 
     def _exceeded(self) -> bool:
         return self._failed > self._allowed
@@ -292,17 +292,17 @@ class Drive:
             rows,
             lambda row: self._driver.serving(self._members[row.name]),
             begin=lambda row: None,
-            done=self._soaked,
-            failed=lambda row, error, again: None if again else self._not_soaked(row, error),
+            done=self._check_soaked,
+            failed=lambda row, error, again: None if again else self._fail_soaked(row, error),
         )
 
-    def _soaked(self, row: Row, digest: str) -> None:
+    def _check_soaked(self, row: Row, digest: str) -> None:
         if digest == row.digest:
             return
         self._rollout.set_board(row.name, serves=digest)
         text = f"it went back to {digest[:12]}" if digest else "it has no current release"
         given = row.digest or ""
-        self._not_soaked(
+        self._fail_soaked(
             row,
             EdgekitError(
                 f"{text} instead of {given[:12]}",
@@ -312,34 +312,34 @@ class Drive:
             ),
         )
 
-    def _not_soaked(self, row: Row, error: EdgekitError) -> None:
+    def _fail_soaked(self, row: Row, error: EdgekitError) -> None:
         self._failed += 1
         self._set(row, "failed", to_failure(error))
 
     # rolling back a wave or a rollout
 
-    def _go_back(self) -> str:
+    def _roll_back_scope(self) -> str:
         """Rolls back the boards in the rollout's ``scope`` that switched."""
         rollout, scope = self._rollout, self._rollout.facts.scope
-        rows = switched(rollout, scope)
+        rows = switched_rows(rollout, scope)
         which = "" if scope is None else f" wave {scope + 1}/{rollout.waves}"
         self._reporter.begin(f"rolling back{which}", "rolled-back", rows)
         if rows:
             self._pool(self._stopped).each(
                 rows,
-                self._back_one,
+                self._roll_back_board,
                 begin=lambda row: None,
-                done=self._is_back,
-                failed=lambda row, error, again: self._not_back(row, error),
+                done=self._record_rollback,
+                failed=lambda row, error, again: self._record_failed_rollback(row, error),
             )
         if self._stopped():
             return "rolling-back"
         self._abort_left()
         if left := [row.name for row in rows if row.name in self._left_behind]:
-            rollout.set(error=self._not_all_back(left))
+            rollout.set(error=self._rollback_failure(left))
         return self._end("failed" if rollout.facts.error else "rolled-back")
 
-    def _not_all_back(self, left: list[str]) -> Failure:
+    def _rollback_failure(self, left: list[str]) -> Failure:
         facts = self._rollout.facts
         name, before, scope = facts.name, facts.error, facts.scope
         problem = f"{listed(left)} could not be rolled back"
@@ -352,14 +352,14 @@ class Drive:
             f"try again: {rollback}",
         )
 
-    def _back_one(self, row: Row) -> bool:
+    def _roll_back_board(self, row: Row) -> bool:
         # the board itself succeeded and goes back because of others: it may get the bundle again
         others_failed = row.wave == self._rollout.facts.refused and row.state != "failed"
         return self._driver.back(
             self._members[row.name], row.digest or "", row.before or "", others_failed=others_failed
         )
 
-    def _is_back(self, row: Row, changed: bool) -> None:
+    def _record_rollback(self, row: Row, changed: bool) -> None:
         if changed and row.serves is not None:
             self._rollout.set_board(row.name, serves=row.before)
         self._left_behind.discard(row.name)
@@ -367,7 +367,7 @@ class Drive:
         if changed or row.state != "failed":
             self._set(row, "rolled-back", row.error)
 
-    def _not_back(self, row: Row, error: EdgekitError) -> None:
+    def _record_failed_rollback(self, row: Row, error: EdgekitError) -> None:
         self._left_behind.add(row.name)
         # the message keeps the first reason; a second attempt to roll back has only its own
         cause = row.cause or (row.error.message if row.error else "")
@@ -388,7 +388,7 @@ class Drive:
         self._reporter.board(row.name, state, error)
 
 
-def switched(rollout: Rollout, scope: int | None) -> list[Row]:
+def switched_rows(rollout: Rollout, scope: int | None) -> list[Row]:
     """Returns the boards of a wave, or of all waves, that a rollout may have changed."""
     return [
         row

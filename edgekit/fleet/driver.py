@@ -258,7 +258,7 @@ class BoardPool:
             except EdgekitError as error:
                 answers.put((row, attempt, error))
             except BaseException as error:
-                answers.put((row, attempt, _fault(error)))
+                answers.put((row, attempt, _internal_error(error)))
 
         number = len(ready)
         while True:
@@ -297,7 +297,7 @@ class BoardPool:
         return float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))
 
 
-def _fault(error: BaseException) -> EdgekitError:
+def _internal_error(error: BaseException) -> EdgekitError:
     return EdgekitError(
         f"internal error: {type(error).__name__}: {error}",
         code="internal",

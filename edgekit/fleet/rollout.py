@@ -23,7 +23,7 @@ from edgekit.fleet.bundles import (
     keep_bundle,
     signing_key_line,
 )
-from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched
+from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched_rows
 from edgekit.fleet.driver import Driver, SshDriver
 from edgekit.fleet.hints import (
     action_command,
@@ -86,7 +86,7 @@ class Fleet:
         accept_host_key: bool = False,
     ) -> None:
         self.store = RolloutStore(folder or state_folder())
-        self._driver_for = driver_for or partial(_over_ssh, accept_host_key=accept_host_key)
+        self._driver_for = driver_for or partial(_ssh_driver, accept_host_key=accept_host_key)
         self.reporter = reporter or RolloutReporter()
         self._progress = progress
         self._notes: list[str] = []
@@ -121,7 +121,7 @@ class Fleet:
         check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
         least_reached(settings.min_reached, sum(map(len, split)))
-        opened = configs[_place(config)]
+        opened = configs[_absolute_path(config)]
         app = str(opened.file.name)
         name = self._new_name(name, app)
         # if a bundle cannot be built, no rollout is recorded
@@ -130,11 +130,11 @@ class Fleet:
         facts = RolloutFacts(
             name=name,
             app=app,
-            config=_place(config),
+            config=_absolute_path(config),
             config_digest={key: config_digest(one) for key, one in configs.items()},
-            bundle=_place(bundle) if bundle else None,
+            bundle=_absolute_path(bundle) if bundle else None,
             bundles={key: keep_bundle(self.store.folder, one) for key, one in made.items()},
-            inventory=_place(inventory),
+            inventory=_absolute_path(inventory),
             selector=selector,
             settings=settings,
             terms={key: deployment_terms(one) for key, one in configs.items()},
@@ -167,7 +167,7 @@ class Fleet:
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
-        app = str(configs[_place(config)].file.name)
+        app = str(configs[_absolute_path(config)].file.name)
         rows = tuple(
             RehearsedBoard(member.name, member.board.host, number)
             for number, wave in enumerate(split, 1)
@@ -185,7 +185,7 @@ class Fleet:
         _check_wave(rollout, wave)
         rows = tuple(
             RehearsedBoard(row.name, row.host, row.wave + 1, row.digest, row.before)
-            for row in switched(rollout, wave)
+            for row in switched_rows(rollout, wave)
         )
         return Rehearsal("rollback", name, rollout.facts.app, rows)
 
@@ -198,7 +198,7 @@ class Fleet:
         rollout = self.rollout(name)
         with rollout.driven():
             self._reopen(rollout)
-            return self._driven(rollout, stopped)
+            return self._drive(rollout, stopped)
 
     def roll_back(
         self, name: str, *, wave: int | None = None, stopped: Callable[[], bool] = lambda: False
@@ -209,7 +209,7 @@ class Fleet:
             _check_wave(rollout, wave)
             rollout.request("")
             rollout.set(state="rolling-back", scope=wave, error=None)
-            return self._driven(rollout, stopped)
+            return self._drive(rollout, stopped)
 
     def request(self, name: str, action: str) -> str:
         """Requests "pause" or "abort"; returns the state, "pausing" while its driver ends.
@@ -220,7 +220,7 @@ class Fleet:
         rollout = self.rollout(name)
         state, alive = rollout.facts.state, rollout.is_driven()
         if state in ENDED:
-            raise _ended(rollout)
+            raise _ended_error(rollout)
         if state == "rolling-back" and (alive or action == "pause"):
             hint = f"{action_command('resume', name, self.store.folder)} continues that"
             if alive:
@@ -288,9 +288,9 @@ class Fleet:
             )
         return name
 
-    def _driven(self, rollout: Rollout, stopped: Callable[[], bool]) -> FleetRollout:
+    def _drive(self, rollout: Rollout, stopped: Callable[[], bool]) -> FleetRollout:
         rollout.set(driver=f"process {os.getpid()} on {socket.gethostname()}")
-        members = _members_now(rollout, self._note)
+        members = _current_members(rollout, self._note)
         bundles = Bundles(rollout, progress=self._progress)
         driver = self._driver_for(rollout, bundles)
         Drive(rollout, members, driver, self.reporter, stopped=stopped).run()
@@ -304,7 +304,7 @@ class Fleet:
             return
         skipped = [row for row in rollout.boards.values() if row.state == "skipped"]
         if state in ENDED and (state != "done" or not skipped):
-            raise _ended(rollout)
+            raise _ended_error(rollout)
         error = rollout.facts.error
         if state == "done" or (error is not None and error.code == TOO_FEW_REACHED):
             for row in skipped:
@@ -318,7 +318,7 @@ class Fleet:
         self.reporter.note(text)
 
 
-def _ended(rollout: Rollout) -> UsageError:
+def _ended_error(rollout: Rollout) -> UsageError:
     name, state, error = rollout.name, rollout.facts.state, rollout.facts.error
     failed = state == "failed"
     codes = {row.error.code for row in rollout.boards.values() if row.error is not None}
@@ -353,20 +353,20 @@ def _read(
     """Returns a rollout's configurations by path (the given and the boards' own), and its waves."""
     members = select(load_inventory(inventory), selector)
     opened = open_config(config)
-    configs = {_place(config): opened}
+    configs = {_absolute_path(config): opened}
     for member in members:
         if member.config is not None and str(member.config) not in configs:
             own = open_config(member.config)
-            configs[str(member.config)] = _of_app(own, str(opened.file.name), member)
+            configs[str(member.config)] = _app_config(own, str(opened.file.name), member)
     return configs, make_waves(members, canary, waves)
 
 
-def _place(path: str | Path) -> str:
+def _absolute_path(path: str | Path) -> str:
     """Returns a file's absolute path, because a rollout may be resumed from another folder."""
     return str(Path(path).absolute())
 
 
-def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
+def _app_config(config: Config, app: str, member: FleetBoard) -> Config:
     """Returns a board's own configuration if it has the rollout's application."""
     if config.file.name != app:
         problem = Problem(
@@ -379,7 +379,7 @@ def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
     return config
 
 
-def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> Driver:
+def _ssh_driver(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> Driver:
     """Returns the SSH driver of a rollout's boards, with the terms from its start."""
     facts, trust = rollout.facts, None
     if facts.trust:
@@ -397,7 +397,7 @@ def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> D
     )
 
 
-def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, FleetBoard]:
+def _current_members(rollout: Rollout, note: Callable[[str], None]) -> dict[str, FleetBoard]:
     """Returns the boards' addresses from the inventory, else from the rollout's record.
 
     Args:

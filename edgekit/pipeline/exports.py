@@ -35,7 +35,7 @@ from edgekit.benchmark.trace.sources import (
     times_process,
     write_trace,
 )
-from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
+from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, compare_with_target, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
 from edgekit.documents import Coded, Count, Document, Figure, omitted
 from edgekit.errors import DataError, UsageError
@@ -135,13 +135,13 @@ def trace(
     with ExitStack() as stack:
         sources: list[TraceSource] = []
         about = {"name": out.stem}
-        sources += _own(files, context, folder, about, notes)
-        linked = _linked(context, placed)
+        sources += _edgekit_sources(files, context, folder, about, notes)
+        linked = _layer_lookup(context, placed)
         profiled = [_nsys(path, linked, stack) for path in files.nsys]
         sources += profiled
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
-        sources += _others(files, context, placed, notes, offset)
+        sources += _foreign_sources(files, context, placed, notes, offset)
         written = write_trace(out, sources, name=about["name"], target=about.get("target", ""))
         for source in profiled:
             notes += _nsys_notes(source, placed)
@@ -156,17 +156,21 @@ def trace(
         processes=written.processes,
         left_out=written.left_out + wrong,
         notes=notes,
-        modules=[] if placed is None or context is None else _modules(context, placed, sources),
+        modules=[]
+        if placed is None or context is None
+        else _module_totals(context, placed, sources),
     )
 
 
-def _linked(context: Context | None, placed: Plan | None) -> Linked:
+def _layer_lookup(context: Context | None, placed: Plan | None) -> Linked:
     """Returns the function that maps a measured name to its layer and module."""
     linked = linked_layers(placed)
     return linked if context is None else with_modules(linked, network(context))
 
 
-def _modules(context: Context, placed: Plan, sources: Sequence[TraceSource]) -> list[ModuleTotals]:
+def _module_totals(
+    context: Context, placed: Plan, sources: Sequence[TraceSource]
+) -> list[ModuleTotals]:
     net = network(context)
     traces = [one.trace for one in sources if isinstance(one, RunTrace)]
     measured: dict[str, float] = {}
@@ -181,7 +185,7 @@ def _modules(context: Context, placed: Plan, sources: Sequence[TraceSource]) -> 
     return list(planned_modules(placed, net, judgement(context), context.target, measured))
 
 
-def _own(
+def _edgekit_sources(
     files: TraceFiles,
     context: Context | None,
     folder: Path | None,
@@ -214,7 +218,7 @@ def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
     return NsysSource(stack.enter_context(closing(open_export(path))), path.name, linked)
 
 
-def _others(
+def _foreign_sources(
     files: TraceFiles,
     context: Context | None,
     placed: Plan | None,
@@ -222,7 +226,7 @@ def _others(
     utc_offset_s: float | None,
 ) -> list[TraceSource]:
     cores = context.target.dla.cores if context is not None else 0
-    linked = _linked(context, placed) if placed is not None else None
+    linked = _layer_lookup(context, placed) if placed is not None else None
     found: list[TraceSource] = []
     for path in files.profiles:
         profile = read_profile(path, layer_info=files.layer_info, documents=read_bench)
@@ -242,7 +246,7 @@ def _others(
         said = (one for one in monitor.warnings if one != FIRST_LOAD)
         notes += [f"{files.tegrastats.name}: {one}" for one in said]
         if context is not None:
-            reason, differences = other_board(monitor, context.target)
+            reason, differences = compare_with_target(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
         processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")

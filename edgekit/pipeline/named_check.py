@@ -89,9 +89,9 @@ def check_models(
             "no model is given", where="models", hint="give ONNX files, builtin:NAME or YAML files"
         )
     if sarif is not None or markdown is not None:
-        from edgekit.pipeline.outputs import may_write
+        from edgekit.pipeline.outputs import check_outputs
 
-        may_write(
+        check_outputs(
             {"the model": Path(models[0])} | {f"the model {one}": Path(one) for one in models[1:]},
             {"SARIF": sarif, "Markdown": markdown},
         )
@@ -177,7 +177,7 @@ def check_named(
         raise ConfigError(
             [Problem(f"found the number {jetpack!r} as release", "option jetpack", hint)]
         )
-    given = dict(_given(options))
+    given = dict(_given_options(options))
     if "target" in given and _is_file(config) and _is_direct(given):
         return _check_file(str(config), given, jetpack, on_note)
     from edgekit.config.loader import open_config
@@ -203,7 +203,7 @@ def _is_file(config: object) -> bool:
     return not is_config_file(config) and not has_torch_ending(Path(config))
 
 
-def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the options that are given, "model.batch" for a key of a section."""
     for key, value in options.items():
         section = value._asdict() if isinstance(value, ModelPart) else value

@@ -14,7 +14,7 @@ from edgekit.config.loader import rebased, yaml_with_fp16
 from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context, variant
-from edgekit.pipeline.outputs import may_write_for
+from edgekit.pipeline.outputs import check_config_outputs
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
 from edgekit.pipeline.steps.buckets import with_planned_buckets
 from edgekit.pipeline.steps.calibrate import inputs_text
@@ -108,7 +108,7 @@ def _table(
             context.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
                 row = row.model_copy(update={"power_mode": board.mode(mode).name})
-                other, cores = _of_row(context, board, row.power_mode, aim)
+                other, cores = _row_context(context, board, row.power_mode, aim)
                 row = row.model_copy(update={"dla_cores": cores, "tensorrt": other.tensorrt})
                 rows.append(with_plan(row, plan(other)))
             except (GateError, UsageError) as error:
@@ -129,7 +129,7 @@ def _table(
     )
 
 
-def _of_row(
+def _row_context(
     context: Context, board: Target, mode: str, objective: str
 ) -> tuple[Context, list[int]]:
     """Returns the context of a row's plan, and the DLA cores that it may use."""
@@ -294,7 +294,7 @@ def sensitivity(
     measure = metric or gate.metric
     least = gate.min if minimum is None else minimum
     check_sensitivity(pipeline.file, measure, least, write_config)
-    may_write_for(pipeline.config, {"the new configuration": write_config})
+    check_config_outputs(pipeline.config, {"the new configuration": write_config})
     if write_config is not None:
         rebased(pipeline.config, write_config.parent)  # refused before any measurement
 

@@ -32,7 +32,7 @@ from edgekit.files import regular, write_json
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.found import Found, known
+from edgekit.pipeline.found import Found, require_result
 from edgekit.pipeline.steps.accuracy import accuracy
 from edgekit.pipeline.steps.build import (
     BuiltPlan,
@@ -41,8 +41,8 @@ from edgekit.pipeline.steps.build import (
     note_groups,
 )
 from edgekit.pipeline.steps.deploy import ServedRelease, board_name
-from edgekit.pipeline.steps.load import parser_word, source
-from edgekit.pipeline.steps.method import choice, plan_scales
+from edgekit.pipeline.steps.load import nvidia_parser_result, source
+from edgekit.pipeline.steps.method import method_choice, plan_scales
 from edgekit.pipeline.steps.plan import proposed_cuts
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.pipeline.steps.variants import with_built_buckets
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 
 class RunCalibration(Document):
-    """The source of the INT8 scales; ``choice`` is how the method was chosen."""
+    """The source of the INT8 scales; ``method_choice`` is how the method was chosen."""
 
     method: str
     choice: Annotated[MethodChoice, Coded()] | None
@@ -143,7 +143,7 @@ def run_document(
 ) -> RunDocument:
     """Returns the document of a run from the results of its steps."""
     scales, rewrites = plan_scales(context), used_rewrites(context)
-    check, bench = known(found.check), known(found.bench)
+    check, bench = require_result(found.check), require_result(found.bench)
     releases = [
         RunRelease(
             board=one.board,
@@ -174,7 +174,7 @@ def run_document(
         rewrites=list(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
-            choice=choice(context),
+            choice=method_choice(context),
             data=scales.data,
             changes=list(change_rows(scales.changes)),
         )
@@ -182,10 +182,10 @@ def run_document(
         else None,
         plan=with_built_buckets(context),
         built=list(board_builds(builds)),
-        bundle=known(found.bundle),
+        bundle=require_result(found.bundle),
         accuracy=accuracy(context),
-        refit=known(found.refit),
-        infer=known(found.infer),
+        refit=require_result(found.refit),
+        infer=require_result(found.infer),
         bench=BriefBench(
             clock=bench.clock,
             backend=bench.backend,
@@ -198,7 +198,7 @@ def run_document(
         releases=releases,
         files=dict(files),
         notes=build_notes(context, builds),
-        parser=parser_word(context),
+        parser=nvidia_parser_result(context),
     )
 
 

@@ -57,7 +57,7 @@ def page_of_file(
     """
     report = read_report(path)
     if baseline:
-        report = _compared(report, baseline, of=path)
+        report = _compare_with_baseline(report, baseline, of=path)
     beside = path.with_suffix(".html")
     page = output or (out / beside.name if out is not None else beside)
     write_report(report, page)
@@ -87,7 +87,7 @@ def page_of_run(
     page = Path(report.files["report"])
     if baseline:
         try:
-            report = _compared(report, baseline)
+            report = _compare_with_baseline(report, baseline)
         except DataError as error:  # keeps the results of the run
             report = without_comparison(report, error)
         write_report(report, page)
@@ -116,7 +116,7 @@ def _is_first_run(baseline: str, error: EdgekitError) -> bool:
     return baseline.strip() == "last" and error.code == "history.no-result"
 
 
-def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Report:
+def _compare_with_baseline(report: Report, baseline: str, *, of: Path | None = None) -> Report:
     """Returns the report with the comparison of its own bench.json with the baseline.
 
     Args:

@@ -83,7 +83,7 @@ def from_torch(
     if exported.dimensions and not (part.get("shapes") or part.get("dimensions")):
         part["dimensions"] = exported.dimensions
     elif exported.dimensions:
-        _refuse_outside(exported, str(target), part)
+        _check_sizes(exported, str(target), part)
     given["model"] = part or None
     if given.get("name") is None:
         made_of = str(source) if named else exported.source.rpartition(".")[2]
@@ -91,7 +91,7 @@ def from_torch(
     return TorchSource(exported, given)
 
 
-def _refuse_outside(exported: Exported, target: str, part: Mapping[str, Any]) -> None:
+def _check_sizes(exported: Exported, target: str, part: Mapping[str, Any]) -> None:
     """Refuses sizes of a configuration's ``model`` that a network was not exported for."""
     from edgekit.config.error_places import set_place
     from edgekit.config.loader import open_config
@@ -109,7 +109,7 @@ def _refuse_outside(exported: Exported, target: str, part: Mapping[str, Any]) ->
         raise
 
 
-def with_part(
+def with_model_keys(
     options: Mapping[str, Any], leave: Sequence[str] = (), inputs: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Returns a configuration's keys with those of ``model`` that are arguments of functions.

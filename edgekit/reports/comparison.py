@@ -177,7 +177,7 @@ def compared_values(compared: Comparison) -> tuple[str, str]:
 def value_words(value: float, unit: str) -> str:
     """Returns a metric's value with its unit."""
     if unit == "ms":
-        return text.measured(value)
+        return text.measured_time(value)
     if unit == "uJ":
         return text.energy(value)
     return f"{text.significant(value)} {unit}"

@@ -147,7 +147,7 @@ def _segments(rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> list[Repo
 
 
 def timeline(facts: RunFacts) -> Timeline:
-    """Returns the times of each segment: predicted, and in ``measured`` those of a real frame."""
+    """Returns the times of each segment: predicted, and in ``measured_time`` those of a real frame."""
     from edgekit.benchmark.schedule import predicted_schedule
 
     plan = facts.plan
@@ -209,7 +209,7 @@ def reported_verdict(facts: RunFacts, placement: Placement) -> ReportedVerdict:
         if facts.refit
         else None,
         _memory_gate(placement),
-        _steps(facts.steps),
+        _steps_gate(facts.steps),
     ]
     return ReportedVerdict(
         status=said.status if said else "NOT MEASURED",
@@ -268,7 +268,7 @@ def _memory_gate(placement: Placement) -> Gate | None:
     return Gate(gate="memory", pool=pool, passed=need <= limit, found=need, limit=limit)
 
 
-def _steps(steps: Sequence[FinishedStep]) -> Gate | None:
+def _steps_gate(steps: Sequence[FinishedStep]) -> Gate | None:
     if not steps:
         return None
     failed = sum(step.status == "failed" for step in steps)
@@ -290,8 +290,8 @@ def answers(
     """
     gates = {gate.gate: gate for gate in verdict.gates}
     found = [
-        _fit(facts, placement, gates.get("memory")),
-        _speed(facts, verdict),
+        _fit_answer(facts, placement, gates.get("memory")),
+        _speed_answer(facts, verdict),
         _accuracy_answer(facts.accuracy, gates.get("accuracy")),
     ]
     if other := serving_words(facts.bench):
@@ -300,9 +300,9 @@ def answers(
     return found
 
 
-def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> ReportedAnswer:
+def _fit_answer(facts: RunFacts, placement: Placement, memory: Gate | None) -> ReportedAnswer:
     failed = [step.name for step in facts.steps if step.status == "failed"]
-    where = _placed(facts, placement)
+    where = _placement_text(facts, placement)
     ok: bool | None = True
     if failed:
         words, ok = f"The run failed in step {failed[0]}. {sentence(where)}", False
@@ -323,7 +323,7 @@ def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> Reported
     return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
 
-def _placed(facts: RunFacts, placement: Placement) -> str:
+def _placement_text(facts: RunFacts, placement: Placement) -> str:
     """Returns the layers' devices, as the second part of a sentence."""
     layers, on_dla = placement.layers, placement.dla_layers
     every = counted(layers, "layer")
@@ -351,12 +351,12 @@ def _placed(facts: RunFacts, placement: Placement) -> str:
     return f"{text.count(on_dla)} of {every}{share} run on the DLA, in {loadables}."
 
 
-def _speed(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
+def _speed_answer(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
     bench = facts.bench
     median = (bench.latency_ms or {}).get("median") if bench else None
     if bench and verdict.clock == "board-measured" and median is not None:
         words = (
-            f"Median latency {text.measured(median)}, "
+            f"Median latency {text.measured_time(median)}, "
             f"{text.significant(bench.throughput_qps)} inferences per second, "
             "measured on the board"
         )
@@ -469,7 +469,7 @@ def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None,
             yield f"{key}_rewritten", f"{label} after rewrites", rewritten, None
 
 
-def advantage(plan: Plan, rows: Sequence[Row]) -> str:
+def advantage_text(plan: Plan, rows: Sequence[Row]) -> str:
     """Returns a plan's advantage over the GPU alone, in one or two sentences; "" if none.
 
     The figure of the objective comes first. Figures within the prediction error come last, with
@@ -489,7 +489,7 @@ def advantage(plan: Plan, rows: Sequence[Row]) -> str:
         before, after = alone.figure(key), own.figure(key)
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
             found = unsure if key in doubtful else sure
-            found.append(_changed(after / before, *_QUANTITIES[key]))
+            found.append(_change_text(after / before, *_QUANTITIES[key]))
     sentences = []
     if sure:
         sentences.append(f"Compared with the GPU alone: {', '.join(sure)} (predicted).")
@@ -499,7 +499,7 @@ def advantage(plan: Plan, rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
+def _change_text(ratio: float, quantity: str, more: str, less: str) -> str:
     if ratio >= 2:
         return f"{significant(ratio, 2)}x the {quantity}"
     return f"{100 * abs(ratio - 1):.0f} % {more if ratio > 1 else less} {quantity}"
@@ -647,7 +647,7 @@ def report_document(facts: RunFacts) -> Report:
             unknown_cost=len(plan.unknown_cost),
             rate_hz=plan.rate_hz,
             rows=predicted,
-            advantage=advantage(plan, predicted),
+            advantage=advantage_text(plan, predicted),
             latency_band_us=plan.bands.get("latency_us"),
             doubts=list(plan.doubts),
         ),

@@ -310,13 +310,13 @@ def board_us(row: ReportedLayer) -> float:
     return row.predicted_us if measured is None else measured
 
 
-def by_time(rows: Iterable[ReportedLayer]) -> list[ReportedLayer]:
+def sort_by_time(rows: Iterable[ReportedLayer]) -> list[ReportedLayer]:
     """Returns the layers, the slowest on the board first."""
     return sorted(rows, key=lambda row: (-board_us(row), -row.predicted_us, row.number))
 
 
 def order_words(rows: Iterable[ReportedLayer]) -> str:
-    """Returns the kind of times that ``by_time`` sorts by, in words."""
+    """Returns the kind of times that ``sort_by_time`` sorts by, in words."""
     on_board = any(_board_time(row) is not None for row in rows)
     return "measured on the board or else predicted" if on_board else "predicted"
 

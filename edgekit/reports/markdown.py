@@ -28,8 +28,8 @@ from edgekit.reports.comparison import (
 )
 from edgekit.reports.facts import (
     cost_facts,
-    few_words,
     flat_facts,
+    footnote_words,
     latency_shown,
     measure_words,
     part_words,
@@ -38,10 +38,10 @@ from edgekit.reports.facts import (
 )
 from edgekit.reports.layers import (
     busy_time,
-    by_time,
     order_words,
     part_cells,
     sharing_words,
+    sort_by_time,
     within_words,
 )
 from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison, Report
@@ -87,7 +87,7 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     # GitHub looks for mentions and addresses in the rendered Markdown: a comment splits them
     return (
-        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_coded, short.translate(_MARKUP)))
+        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_escape_underscores, short.translate(_MARKUP)))
         .replace("@", "@<!-- -->")
         .replace("&#35;", "&#35;<!-- -->")
         .replace("//", "/<!-- -->/")
@@ -95,7 +95,7 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     )
 
 
-def _coded(found: re.Match[str]) -> str:
+def _escape_underscores(found: re.Match[str]) -> str:
     return "&#95;" * len(found[0])
 
 
@@ -342,11 +342,11 @@ def _write_measured(bench: Bench, paper: Paper) -> None:
     ]
     row = [
         "measured",
-        *(text.measured(latency[key]) for key in shown),
+        *(text.measured_time(latency[key]) for key in shown),
         text.significant(bench.throughput_qps),
     ]
     paper.table(head, [row], "l" + "r" * (len(shown) + 1))
-    if few := few_words(bench):
+    if few := footnote_words(bench):
         paper.add(escaped(few))
     rows = [[escaped(name), escaped(value)] for name, value in cost_facts(bench)]
     if rows:
@@ -426,7 +426,7 @@ def _write_details(report: Report, paper: Paper) -> None:
             escaped(within_words(row))
             or text.microseconds(row.measured.us if row.measured else None),
         ]
-        for row in by_time(report.layers)
+        for row in sort_by_time(report.layers)
     ]
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
     order = order_words(report.layers)

@@ -278,8 +278,8 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
         b: The runs of B.
         spread: Spread of earlier runs of one release, used if each side has one run.
     """
-    drifting = filter(None, map(_drifting, _distinct([*a, *b])))
-    return [*_notes(a, b, spread), *_shared(a, b), *drifting]
+    drifting = filter(None, map(_drift_note, _distinct([*a, *b])))
+    return [*_notes(a, b, spread), *_shared_note(a, b), *drifting]
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -301,7 +301,7 @@ def drift(samples: Sequence[float]) -> float | None:
     return change
 
 
-def _drifting(result: Result) -> str:
+def _drift_note(result: Result) -> str:
     found = drift(result.samples)
     if found is None:
         return ""
@@ -342,7 +342,7 @@ def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> l
     return notes
 
 
-def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+def _shared_note(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Returns a note on results that are on both sides, possibly under different names."""
     shared = [one for one in b if any(is_same_measurement(one, other) for other in a)]
     if not shared:

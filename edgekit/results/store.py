@@ -342,7 +342,7 @@ def unpack_samples(data: bytes) -> tuple[float, ...]:
     try:
         planes = np.frombuffer(zlib.decompress(data), np.uint8).reshape(8, -1)
     except (zlib.error, ValueError, TypeError) as error:
-        raise damaged(error) from error
+        raise damaged_error(error) from error
     return tuple(np.ascontiguousarray(planes.T).view("<f8").reshape(-1).tolist())
 
 
@@ -362,12 +362,12 @@ def unpack_document(data: bytes) -> Bench:
     try:
         return Bench.model_validate_json(zlib.decompress(data))
     except ValidationError as error:
-        raise damaged(fault_words(error)) from error
+        raise damaged_error(fault_words(error)) from error
     except (zlib.error, TypeError) as error:
-        raise damaged(error) from error
+        raise damaged_error(error) from error
 
 
-def damaged(why: object) -> DataError:
+def damaged_error(why: object) -> DataError:
     """Returns the error of a result that cannot be read."""
     return DataError(
         f"a result of the history is damaged: {why}",
@@ -376,7 +376,7 @@ def damaged(why: object) -> DataError:
     )
 
 
-def failure(error: Exception, path: Path) -> EdgekitError:
+def store_error(error: Exception, path: Path) -> EdgekitError:
     """Returns the user's error for a failure of SQLite or of the file."""
     if _is_damage(error):
         return EnvironmentLack(
@@ -418,7 +418,7 @@ def result_from_row(row: sqlite3.Row, marks: Sequence[str]) -> Result:
         if not isinstance(fingerprint, dict) or not all(isinstance(one, str) for one in texts):
             raise ValueError("a column has an unexpected value")
     except (TypeError, ValueError) as error:
-        raise damaged(error) from error
+        raise damaged_error(error) from error
     return Result(
         document=unpack_document(row["document"]),
         samples=unpack_samples(row["samples"]) if row["samples"] is not None else (),
@@ -567,7 +567,7 @@ class ResultStore:
         for clause, value in (
             ("name=?", name),
             ("board LIKE ? ESCAPE '\\'", board and _ending(board)),
-            ("git_commit LIKE ? ESCAPE '\\'", commit and _plain_like(commit) + "%"),
+            ("git_commit LIKE ? ESCAPE '\\'", commit and _escape_like(commit) + "%"),
             ("id=(SELECT result FROM marks WHERE marks.name=?)", mark),
         ):
             if value is not None:
@@ -672,15 +672,15 @@ class ResultStore:
         try:
             yield
         except (OSError, sqlite3.Error, UnicodeError) as error:
-            raise failure(error, self.path) from error
+            raise store_error(error, self.path) from error
 
 
-def _plain_like(text: str) -> str:
+def _escape_like(text: str) -> str:
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
 
 
 def _ending(board: str) -> str:
-    own = _plain_like(board)
+    own = _escape_like(board)
     return own if ":" in board else f"%:{own}"
 
 

@@ -26,7 +26,7 @@ from edgekit.pipeline.cache import Cache, json_digest
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.run import HOST_STEPS
 from edgekit.pipeline.steps.build import backend_for
-from edgekit.pipeline.steps.plan import plan, plan_identity, query, take
+from edgekit.pipeline.steps.plan import plan, plan_identity, query, with_plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model_digest, used_rewrites
 from edgekit.placement.plan import Plan
 from edgekit.results.store import is_trial, trial_name
@@ -255,7 +255,7 @@ class BoardMeasurer:
             config = open_config(config, accuracy={"fallback": "none"})
         with self._open(config) as pipeline:
             pipeline.context = dataclasses.replace(
-                take(pipeline.context, placed, self._fp16_by_gate),
+                with_plan(pipeline.context, placed, self._fp16_by_gate),
                 method_by_gate=self.first.context.method_by_gate,
             )
             found = pipeline.bench()

@@ -222,7 +222,7 @@ class PlacementSpace:
             replace(
                 border,
                 transfers=tuple(
-                    replace(one, ways=tuple(_times(way, moved) for way in one.ways))
+                    replace(one, ways=tuple(_scale_cost(way, moved) for way in one.ways))
                     for one in border.transfers
                 ),
             )
@@ -231,13 +231,13 @@ class PlacementSpace:
         launch = tuple(
             None
             if cost is None
-            else _with_delay(_times(cost, extra["launch"]), 2 * extra["transition"])
+            else _with_delay(_scale_cost(cost, extra["launch"]), 2 * extra["transition"])
             for cost in problem.launch
         )
         return replace(problem, costs=tuple(costs), borders=borders, launch=launch)
 
 
-def _times(cost: Cost, factor: float) -> Cost:
+def _scale_cost(cost: Cost, factor: float) -> Cost:
     return Cost(tuple(us * factor for us in cost.load_us), cost.energy_uj * factor)
 
 
@@ -317,7 +317,7 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
 
 
 @dataclass(frozen=True)
-class Worlds:
+class SampledTimes:
     """Samples ("worlds") of the unknown times, the likeliest first; each field has an entry a
     world.
 
@@ -429,14 +429,14 @@ class Candidate:
 
 
 def candidates(
-    worlds: Worlds, known: Collection[str], plans: Iterable[Plan | None]
+    worlds: SampledTimes, known: Collection[str], plans: Iterable[Plan | None]
 ) -> Iterator[Candidate]:
     """Yields the plans that were not measured yet, each once.
 
     Args:
         worlds: The samples of learnt times.
         known: Signatures of plans that were measured or dropped.
-        plans: From :func:`optima` or :func:`neighbours`.
+        plans: From :func:`optimal_plans` or :func:`neighbour_plans`.
     """
     seen = set(known)
     for plan in plans:
@@ -446,14 +446,14 @@ def candidates(
             yield Candidate(plan, key, worlds.costs(plan)[1:])
 
 
-def optima(worlds: Worlds) -> Iterator[Plan | None]:
+def optimal_plans(worlds: SampledTimes) -> Iterator[Plan | None]:
     """Yields the best plans with the likeliest times and in other worlds."""
     count = FEW_SEARCHES if len(worlds.space.kernels) > LARGE_PROBLEM else SEARCHED
     for world in range(1 + count):
         yield worlds.solve(world)
 
 
-def neighbours(worlds: Worlds, best: Plan, seed: int) -> Iterator[Plan | None]:
+def neighbour_plans(worlds: SampledTimes, best: Plan, seed: int) -> Iterator[Plan | None]:
     """Yields a plan with a node, or a segment, on the other device; a mix has no neighbours.
 
     Args:

@@ -16,10 +16,10 @@ from edgekit.text import counted
 from edgekit.tuning.candidates import (
     Candidate,
     PlacementSpace,
-    Worlds,
+    SampledTimes,
     candidates,
-    neighbours,
-    optima,
+    neighbour_plans,
+    optimal_plans,
     plan_signature,
 )
 from edgekit.tuning.journal import (
@@ -160,14 +160,14 @@ class Tuning:
         able = {name: verdict.placeable for name, verdict in one.query.judgement.verdicts.items()}
         tables = [table for table in self.tables if table.model == one.model]
         return profile_table(
-            self._of(network),
+            self._network_trials(network),
             self.space(network),
             able,
             self.measurement_conditions(network),
             tables,
         )
 
-    def worlds(self, network: str) -> Worlds:
+    def sampled_times(self, network: str) -> SampledTimes:
         """Returns the samples of a network's learnt times."""
         own, like = self.own.name, dict[str, float]()
         if network != own:
@@ -177,9 +177,11 @@ class Tuning:
             like = {row.device: scale[row.device] for row in table.rows}
         table, request = self.table(network), self.request
         space = self.space(network)
-        return learn(self._of(network), space, table, request.objective, like, request.seed)
+        return learn(
+            self._network_trials(network), space, table, request.objective, like, request.seed
+        )
 
-    def _of(self, network: str) -> list[Trial]:
+    def _network_trials(self, network: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.network == network]
 
     def run(self) -> None:
@@ -193,7 +195,7 @@ class Tuning:
             self.replay()
             earlier = len(self.notes)
             self._measure_first_plans()
-            while not self._over() and (found := self._choose()) is not None:
+            while not self._is_over() and (found := self._choose()) is not None:
                 self._attempt_candidate(*found)
             self._decide()
             self._record_end(earlier)
@@ -238,7 +240,7 @@ class Tuning:
                 continue
             self._spent_s = max(self._spent_s, entry.spent_s)
         for name in {trial.network for trial in self.trials} & set(self._others):
-            self._take_other(name, "plans of the network {} are ignored: {}")
+            self._add_other_network(name, "plans of the network {} are ignored: {}")
         # a trial that was begun, but neither measured nor dropped, is repeated
         self.trials = [
             t for t in self.trials if t.network in self.networks and (t.runs or t.dropped)
@@ -293,27 +295,27 @@ class Tuning:
             self._attempt(own.start, own.name, "start", "the configuration's plan", must=True)
             self._warn_of_budget()
         for name in list(self._others):
-            if self._over():
+            if self._is_over():
                 self.notes.append(f"the network {name} was not tried")
                 break
             whose, what = f"the network {name}", "its best predicted plan"
             self._announce(whose, what)
             before = self._clock()
-            if self._take_other(name, "the network {} was not tried: {}"):
+            if self._add_other_network(name, "the network {} was not tried: {}"):
                 self._longest_s = max(self._longest_s, self._clock() - before)
                 self._attempt(self.networks[name].start, name, "other", f"{whose}: {what}")
         space = self.space(own.name)
         for name, what in (("GPU", "the GPU alone"), ("DLA", "as much as possible on the DLA")):
             dla = any(device != "GPU" for device in space.devices)
-            if self._over() or not (space.options.gpu if name == "GPU" else dla):
+            if self._is_over() or not (space.options.gpu if name == "GPU" else dla):
                 continue
             plan = space.alone(name)
-            known = {trial.key for trial in self._of(own.name)}
+            known = {trial.key for trial in self._network_trials(own.name)}
             if plan is not None and plan_signature(plan) not in known:
                 why = f"{what}: times every layer there"
                 self._attempt(plan, own.name, name.lower(), why)
 
-    def _take_other(self, name: str, note: str) -> bool:
+    def _add_other_network(self, name: str, note: str) -> bool:
         """Adds the other network to the tuning if it can be built; else adds a note."""
         other = self._others.pop(name)
         try:
@@ -324,7 +326,7 @@ class Tuning:
         self.networks[name] = other
         return True
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Returns True if no further plan may be measured, and sets the status accordingly."""
         tried, budget = len(self.trials), self.request.budget_s
         if self.request.rounds <= tried:
@@ -371,15 +373,15 @@ class Tuning:
         found: list[tuple[Candidate, str]] = []
         promising: list[tuple[Candidate, str]] = []
         worlds = {
-            name: self.worlds(name)
+            name: self.sampled_times(name)
             for name in self.networks
-            if name == self.own.name or any(trial.runs for trial in self._of(name))
+            if name == self.own.name or any(trial.runs for trial in self._network_trials(name))
         }
         # if no optimum can be better, another plan may still be
-        for step in (optima, lambda one: neighbours(one, best.plan, len(self.trials))):
+        for step in (optimal_plans, lambda one: neighbour_plans(one, best.plan, len(self.trials))):
             for name, one in worlds.items():
-                if step is optima or name == best.network:
-                    known = {trial.key for trial in self._of(name)}
+                if step is optimal_plans or name == best.network:
+                    known = {trial.key for trial in self._network_trials(name)}
                     found += [(c, name) for c in candidates(one, known, step(one))]
             promising = [pair for pair in found if pair[0].low < enough]
             if promising:

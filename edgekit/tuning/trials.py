@@ -30,7 +30,14 @@ from edgekit.placement.profiles.profile import (
 )
 from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
-from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
+from edgekit.tuning.candidates import (
+    FAR,
+    LIKELY,
+    PlacementSpace,
+    SampledTimes,
+    device_class,
+    plan_terms,
+)
 from edgekit.tuning.journal import PlanMeasured
 from edgekit_device.benchmark.measurement import SegmentTimes
 from edgekit_device.benchmark.statistics import median
@@ -561,7 +568,7 @@ def learn(
     objective: str,
     like: Mapping[str, float] | None = None,
     seed: int = 0,
-) -> Worlds:
+) -> SampledTimes:
     """Returns samples of the times that the table and the trials leave open.
 
     Args:
@@ -580,11 +587,13 @@ def learn(
     watts = {name: space.model.watts(device) for name, device in cores.items()}
     energy = _energy_factors(trials, watts, random) if objective == "energy" else {}
     one = np.ones(len(logs))
-    worlds = Worlds(space, learnt, objective, logs, one, one, energy, watts)
+    worlds = SampledTimes(space, learnt, objective, logs, one, one, energy, watts)
     return worlds if objective == "latency" else _whole_plans(worlds, trials, random)
 
 
-def _whole_plans(worlds: Worlds, trials: Sequence[Trial], random: np.random.Generator) -> Worlds:
+def _whole_plans(
+    worlds: SampledTimes, trials: Sequence[Trial], random: np.random.Generator
+) -> SampledTimes:
     """Returns the worlds with the factors that only whole plans show.
 
     These are the fraction of transfers that keeps the GPU busy, and the cost of devices working

@@ -9,7 +9,7 @@ from edgekit import api
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.cli import main
 from edgekit.deployment.board import Board
-from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, board_address, served
+from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, board_address, served_release
 from edgekit.fleet.driver import SshDriver
 from edgekit.fleet.inventory import load_inventory
 from edgekit.fleet.waves import FleetBoard
@@ -179,4 +179,4 @@ def test_since_when_a_release_serves(current, history, since):
             for n, (state, release, before, at) in enumerate(history)
         ],
     })  # fmt: skip
-    assert served("net", status).since == since
+    assert served_release("net", status).since == since

@@ -142,7 +142,7 @@ def with_modules(linked: Linked, network: Network) -> Linked:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LayerSlice:
     """A layer's slice in a run, in whole nanoseconds."""
 
     name: str
@@ -202,14 +202,14 @@ class Owners:
         return self._linked(name) or EventArgs()
 
 
-def laid_layers(
+def layer_slices(
     run: MeasuredRun,
     nodes: Sequence[NodeTime],
     owners: Owners,
     *,
     board: bool,
     within: Collection[str] = (),
-) -> list[Laid]:
+) -> list[LayerSlice]:
     """Places a run's layers; adjacent nodes of the same layer are merged.
 
     Args:
@@ -233,13 +233,13 @@ def laid_layers(
         begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * us
         stop = min(nanoseconds(elapsed), end)
         timed = args.model_copy(update={"measured_us": us})
-        found.append(Laid(name, args.device or run.device, begin, stop, timed))
+        found.append(LayerSlice(name, args.device or run.device, begin, stop, timed))
     return found
 
 
 def device_parts(
-    run: MeasuredRun, layers: Sequence[Laid]
-) -> Iterator[tuple[str, int, int, list[Laid]]]:
+    run: MeasuredRun, layers: Sequence[LayerSlice]
+) -> Iterator[tuple[str, int, int, list[LayerSlice]]]:
     """Yields device, start and end of a run's parts by device, each with its layers."""
     start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
     parts = [(device, list(members)) for device, members in groupby(layers, lambda one: one.device)]
@@ -265,7 +265,7 @@ def _grouped(
     for layer, converts, members in groups:
         if layer is None:
             args = owners.fused(members[0].node or "node")
-            name = _shown(members[0])
+            name = _node_text(members[0])
         elif converts:
             name = f"{_verb(members)} {layer.name}'s output"
             args = EventArgs(border_of=layer.name)
@@ -276,7 +276,7 @@ def _grouped(
         yield name, sum(node.us for node in members), args.model_copy(update=own)
 
 
-def _shown(node: NodeTime) -> str:
+def _node_text(node: NodeTime) -> str:
     """Returns the displayed name of a node without a layer: its action if edgekit or the
     runtime added it, since such names mean nothing to the reader.
     """

@@ -79,11 +79,11 @@ class NsysSpan(NamedTuple):
 
 def thread(number: object) -> tuple[int, int]:
     """Returns (process, thread) of a ``globalTid``."""
-    whole = _whole(number)
+    whole = _int_or_zero(number)
     return whole >> 24 & 0xFFFFFF, whole & 0xFFFFFF
 
 
-def _whole(value: object) -> int:
+def _int_or_zero(value: object) -> int:
     return value if type(value) is int and -_LAST < value < _LAST else 0
 
 
@@ -129,14 +129,18 @@ def ranges(export: Export) -> Iterator[NsysSpan]:
     ):
         words = text if isinstance(text, str) and text else export.text(text_id)
         if kind == _DOMAIN_TYPE and len(domains) < 1 << 12:
-            domains[_whole(domain)] = words
+            domains[_int_or_zero(domain)] = words
         if kind not in _RANGE_TYPES + _MARK_TYPES:
             continue
         times = _times(export, "NVTX_EVENTS", start, end, open_ended=True)
         if times is None:
             continue
         yield NsysSpan(
-            NVTX, words or "range", *times, thread(where), group=domains.get(_whole(domain), "")
+            NVTX,
+            words or "range",
+            *times,
+            thread(where),
+            group=domains.get(_int_or_zero(domain), ""),
         )
 
 
@@ -147,12 +151,14 @@ def host_calls(export: Export) -> Iterator[NsysSpan]:
     for start, end, where, link, name in export.rows(table, columns, "start, end DESC"):
         times = _times(export, table, start, end)
         if times is not None:
-            yield NsysSpan(API, export.text(name) or "call", *times, thread(where), _whole(link))
+            yield NsysSpan(
+                API, export.text(name) or "call", *times, thread(where), _int_or_zero(link)
+            )
 
 
 def device_work(export: Export) -> list[Iterator[NsysSpan]]:
     """Returns the GPU's work, a sorted stream for each table."""
-    return [_kernels(export), _graphs(export), _copies(export), _sets(export)]
+    return [_kernels(export), _graphs(export), _copies(export), _memsets(export)]
 
 
 def _kernels(export: Export) -> Iterator[NsysSpan]:
@@ -163,8 +169,10 @@ def _kernels(export: Export) -> Iterator[NsysSpan]:
         if times is not None:
             name = export.text(short) or export.text(full) or "kernel"
             detail = (("kernel", (export.text(full) or name)[:1000]),)
-            place = (_whole(device), _whole(stream))
-            yield NsysSpan(GPU, name, *times, place, _whole(link), "kernel", detail, _owner(owner))
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            yield NsysSpan(
+                GPU, name, *times, place, _int_or_zero(link), "kernel", detail, _owner(owner)
+            )
 
 
 def _graphs(export: Export) -> Iterator[NsysSpan]:
@@ -174,9 +182,11 @@ def _graphs(export: Export) -> Iterator[NsysSpan]:
     ):
         times = _times(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start, end)
         if times is not None:
-            place = (_whole(device), _whole(stream))
-            name = f"CUDA graph {_whole(graph)}"
-            yield NsysSpan(GPU, name, *times, place, _whole(link), "graph", owner=_owner(owner))
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            name = f"CUDA graph {_int_or_zero(graph)}"
+            yield NsysSpan(
+                GPU, name, *times, place, _int_or_zero(link), "graph", owner=_owner(owner)
+            )
 
 
 def _copies(export: Export) -> Iterator[NsysSpan]:
@@ -190,19 +200,21 @@ def _copies(export: Export) -> Iterator[NsysSpan]:
         "bytes",
         "copyKind",
     )
-    names = copy_names() | _own_names(export)
+    names = copy_names() | _copy_kind_names(export)
     for start, end, device, stream, link, owner, size, kind in export.rows(
         "CUPTI_ACTIVITY_KIND_MEMCPY", columns, "start, end DESC"
     ):
         times = _times(export, "CUPTI_ACTIVITY_KIND_MEMCPY", start, end)
         if times is not None:
             name = names.get(kind, "copy") if type(kind) is int else "copy"
-            place = (_whole(device), _whole(stream))
-            detail = (("bytes", _whole(size)),)
-            yield NsysSpan(GPU, name, *times, place, _whole(link), "copy", detail, _owner(owner))
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            detail = (("bytes", _int_or_zero(size)),)
+            yield NsysSpan(
+                GPU, name, *times, place, _int_or_zero(link), "copy", detail, _owner(owner)
+            )
 
 
-def _own_names(export: Export) -> dict[int, str]:
+def _copy_kind_names(export: Export) -> dict[int, str]:
     """Returns the export's names of copies: CUDA_MEMCPY_KIND_HTOD is HtoD."""
     rows = export.rows("ENUM_CUDA_MEMCPY_OPER", ("id", "name"))
     found = ((kind, _OPERATION.fullmatch(str(name))) for kind, name in rows)
@@ -213,17 +225,17 @@ def _own_names(export: Export) -> dict[int, str]:
     }
 
 
-def _sets(export: Export) -> Iterator[NsysSpan]:
+def _memsets(export: Export) -> Iterator[NsysSpan]:
     columns = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes")
     for start, end, device, stream, link, owner, size in export.rows(
         "CUPTI_ACTIVITY_KIND_MEMSET", columns, "start, end DESC"
     ):
         times = _times(export, "CUPTI_ACTIVITY_KIND_MEMSET", start, end)
         if times is not None:
-            place = (_whole(device), _whole(stream))
-            detail = (("bytes", _whole(size)),)
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            detail = (("bytes", _int_or_zero(size)),)
             yield NsysSpan(
-                GPU, "memset", *times, place, _whole(link), "copy", detail, _owner(owner)
+                GPU, "memset", *times, place, _int_or_zero(link), "copy", detail, _owner(owner)
             )
 
 
@@ -307,9 +319,9 @@ class NsysSource:
         samples = [counters(self.export, table) for table in ("GPU_METRICS", "SOC_METRICS")]
         # at equal times: ranges before the calls in them, calls before their work
         streams: list[Iterator[tuple[int, int, NsysSpan | CounterSample]]] = [
-            _keyed(stream, number) for number, stream in enumerate(spans)
+            _keyed_spans(stream, number) for number, stream in enumerate(spans)
         ]
-        streams += [_counted(stream, len(spans) + n) for n, stream in enumerate(samples)]
+        streams += [_keyed_samples(stream, len(spans) + n) for n, stream in enumerate(samples)]
         # a stream's number is only once in the heap, so the following elements are never compared
         for _, _, item in heapq.merge(*streams):
             if isinstance(item, CounterSample):
@@ -338,7 +350,7 @@ class NsysSource:
             named("process_sort_index", 0, sort_index=pid),
             named("process_labels", 0, labels=self._label),
         ]
-        order = {name: place for place, name in enumerate(sorted(self._tracks, key=_place))}
+        order = {name: place for place, name in enumerate(sorted(self._tracks, key=_track_order))}
         for name, (tid, _) in self._tracks.items():
             found.append(named("thread_name", tid, name=name))
             found.append(named("thread_sort_index", tid, sort_index=order[name]))
@@ -459,17 +471,17 @@ def _thread(span: NsysSpan) -> str:
     return f"CPU process {span.place[0]} thread {span.place[1]}"
 
 
-def _place(track: str) -> tuple[int, str]:
+def _track_order(track: str) -> tuple[int, str]:
     order = ("CPU", "GPU", "copies")
     return next((n for n, word in enumerate(order) if track.startswith(word)), 9), track
 
 
-def _keyed(stream: Iterator[NsysSpan], number: int) -> Iterator[tuple[int, int, NsysSpan]]:
+def _keyed_spans(stream: Iterator[NsysSpan], number: int) -> Iterator[tuple[int, int, NsysSpan]]:
     for span in stream:
         yield span.start, number, span
 
 
-def _counted(
+def _keyed_samples(
     stream: Iterator[CounterSample], number: int
 ) -> Iterator[tuple[int, int, CounterSample]]:
     for sample in stream:

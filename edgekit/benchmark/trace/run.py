@@ -39,7 +39,7 @@ from edgekit.benchmark.trace.chrome import (
 from edgekit.benchmark.trace.layers import (
     Owners,
     device_parts,
-    laid_layers,
+    layer_slices,
     layers_args,
 )
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
@@ -172,7 +172,7 @@ def _measured(
         nodes = profile.get((run.lane, run.segment), ())
         inside = within.get((run.lane, run.segment), ())
         layers = (
-            laid_layers(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
+            layer_slices(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
         )
         for device, start, end, own in device_parts(run, layers):
             track = process.free_track(device, start)

@@ -23,7 +23,7 @@ from edgekit.benchmark.measurement import (
     CLOCKS,
     PREDICTED,
     read_measurement,
-    unreadable,
+    unreadable_error,
 )
 from edgekit.benchmark.trace.chrome import (
     HOST,
@@ -320,7 +320,7 @@ def read_trace_or_bench(path: Path) -> tuple[TraceSource, str]:
         DataError: As ``read_trace``; or the document has no measurement ("trace.empty").
     """
     with collector_held():
-        sound = _sound(path)
+        sound = _read_sound_trace(path)
         if sound:
             return RunTrace(path.name, sound), ""
         document = _json(path)
@@ -336,10 +336,10 @@ def read_trace(path: Path) -> RunTrace:
         DataError: The file is unreadable ("trace.unreadable") or no edgekit trace ("trace.form").
     """
     with collector_held():  # events consist of many objects without cycles
-        return _run_trace(path, _sound(path) or checked_trace(_json(path)))
+        return _run_trace(path, _read_sound_trace(path) or checked_trace(_json(path)))
 
 
-def _sound(path: Path) -> Trace | None:
+def _read_sound_trace(path: Path) -> Trace | None:
     with suppress(OSError):  # load_json reports it
         return sound_trace(read_file(path, _LARGEST_TRACE))
     return None
@@ -404,7 +404,7 @@ def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
     try:
         bench = Bench.model_validate(document)
     except ValidationError as error:
-        raise unreadable(*first_fault(error)) from None
+        raise unreadable_error(*first_fault(error)) from None
     return bench.name, bench.measurement()
 
 

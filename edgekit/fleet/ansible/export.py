@@ -428,14 +428,14 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
     twice = "Leaves boards with another current bundle alone; --limit restricts it to a wave."
     return {
         "deploy.yml": _to_yaml([deploy], serial),
-        "rollback.yml": _of_role(
+        "rollback.yml": _role_playbook(
             "Go back to the previous release where the bundle is current", "rollback", twice
         ),
-        "serving.yml": _of_role("Show the current release", "serving", "Changes nothing."),
+        "serving.yml": _role_playbook("Show the current release", "serving", "Changes nothing."),
     }
 
 
-def _of_role(name: str, tasks: str, comment: str) -> str:
+def _role_playbook(name: str, tasks: str, comment: str) -> str:
     """Returns a playbook that runs tasks of the role."""
     role = {"name": _ROLE, "tasks_from": tasks}
     play = {

@@ -53,7 +53,7 @@ def config_boards(config: Config) -> list[Board]:
     ]
 
 
-def own_boards(config: Config) -> list[Board]:
+def boards_or_embedded(config: Config) -> list[Board]:
     """Returns a configuration's boards; edgekit's own (kind "sshd") if it names none."""
     from edgekit.deployment.board import EMBEDDED, Board
 
@@ -98,7 +98,7 @@ def resolve_boards(where: str, config: Config | None = None, **options: str) -> 
     if is_config(where):
         from edgekit.config.loader import open_config
 
-        return own_boards(open_config(where))
+        return boards_or_embedded(open_config(where))
     named = [b for b in config_boards(config) if b.name == where] if config else []
     return named or [host_board(where, **options)]
 

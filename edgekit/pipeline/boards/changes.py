@@ -98,7 +98,7 @@ def roll_back(
     name = resolve_app(where, app)
 
     def request(client: BoardClient) -> tuple[str, str, RolledBack]:
-        answer = _would_roll_back(client, name) if dry_run else client.rollback(name, reason)
+        answer = _preview_rollback(client, name) if dry_run else client.rollback(name, reason)
         return client.kind, client.note, answer
 
     rows = []
@@ -121,7 +121,7 @@ def roll_back(
     return Rollback(name, dry_run, tuple(rows))
 
 
-def _would_roll_back(client: BoardClient, app: str) -> RolledBack:
+def _preview_rollback(client: BoardClient, app: str) -> RolledBack:
     """Returns the answer that ``BoardClient.rollback`` would give, without a change.
 
     Raises:
@@ -209,7 +209,7 @@ def remove(
 
     def request(client: BoardClient) -> tuple[str, ...]:
         if dry_run:
-            return _would_remove(client, name, release)
+            return _preview_removal(client, name, release)
         return client.remove(name, release)
 
     answered = request_from_boards(wheres, request, **settings)
@@ -217,7 +217,7 @@ def remove(
     return Removal(name, release, dry_run, tuple(rows))
 
 
-def _would_remove(client: BoardClient, app: str, release: str | None) -> tuple[str, ...]:
+def _preview_removal(client: BoardClient, app: str, release: str | None) -> tuple[str, ...]:
     state = _app_releases(client, app)
     names = tuple(row.id for row in state.releases)
     if release is None:

@@ -13,7 +13,7 @@ from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoards, examine
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
+from edgekit.pipeline.boards.jobs import OnNote, follow_job, jobs_arguments
 from edgekit.pipeline.boards.requests import to_failure
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
@@ -69,9 +69,9 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
 
     def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
         planned = None if wanted is None else planned_board(wanted)
-        return examine(_described(client), client.probe(), planned)
+        return examine(_describe(client), client.probe(), planned)
 
-    return Doctors(_each(where, config, look, **settings))
+    return Doctors(_visit_boards(where, config, look, **settings))
 
 
 def planned_board(config: Config) -> PlannedBoard:
@@ -114,9 +114,9 @@ def set_up(
             found = client.setup(undo=undo, apply=True)
             on_text(client.name, found.text)
         ok = found.state not in _UNPREPARED
-        return Setup(**vars(found), ok=ok, board=_described(client))
+        return Setup(**vars(found), ok=ok, board=_describe(client))
 
-    return Setups(_each(where, config, prepare, **settings))
+    return Setups(_visit_boards(where, config, prepare, **settings))
 
 
 def self_test(
@@ -138,21 +138,21 @@ def self_test(
         out: File for the results; with several boards each file name has the board's name.
         settings: See ``doctor``.
     """
-    from edgekit.deployment.selftest import Selftests, finished, start
+    from edgekit.deployment.selftest import Selftests, start_selftest, write_answers
 
     def test(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Selftest:
         accepts = bool(settings.get("accept_host_key"))
         again = _jobs_arguments(where, wanted, board, accepts)
-        result = follow(client, start(client).job, progress, on_note, again=again)
+        result = follow_job(client, start_selftest(client).job, progress, on_note, again=again)
         path = out or SELFTEST_FILE
         if several:
             path = path.with_name(f"{path.stem}-{board.name}{path.suffix}")
-        return finished(result, client, path)
+        return write_answers(result, client, path)
 
-    return Selftests(_each(where, config, test, **settings))
+    return Selftests(_visit_boards(where, config, test, **settings))
 
 
-def _each(
+def _visit_boards(
     where: str,
     config: str | None,
     visit: Callable[[BoardClient, Config | None, Board, bool], _Found],
@@ -181,7 +181,7 @@ def _each(
     return tuple(found)
 
 
-def _described(client: BoardClient) -> DescribedBoard:
+def _describe(client: BoardClient) -> DescribedBoard:
     return DescribedBoard(client.name, client.kind, client.note)
 
 

@@ -164,7 +164,7 @@ class _BoardView:
 
     def shown(self, sample: LiveSample) -> Top:
         """Returns the current document."""
-        self._sample = sample = _with_news(self._sample, sample)
+        self._sample = sample = _merge_samples(self._sample, sample)
         facts = sample.facts or MonitorFacts()
         if self._target is None:
             self._target = of_board(facts.board_id or "")
@@ -187,7 +187,7 @@ class _BoardView:
         return self.last
 
 
-def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
+def _merge_samples(last: LiveSample | None, sample: LiveSample) -> LiveSample:
     """Returns a sample with the values that only earlier samples have."""
     if last is None:
         return sample

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.addresses import own_boards
+from edgekit.pipeline.boards.addresses import boards_or_embedded
 from edgekit_device.protocol.codec import (
     document,
     flag,
@@ -111,7 +111,11 @@ def request_from_boards(
     """
     boards = []
     for where in wheres:
-        found = addresses.resolve_boards(where, **options) if config is None else own_boards(config)
+        found = (
+            addresses.resolve_boards(where, **options)
+            if config is None
+            else boards_or_embedded(config)
+        )
         boards += [(where, board, len(found) > 1) for board in found]
 
     def request(one: tuple[str, Board, bool]) -> BoardAnswer[_Found]:

@@ -23,7 +23,13 @@ from edgekit.pipeline.steps.build_request import check_software
 from edgekit.pipeline.steps.bundle import check_labels, health_key
 from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
 from edgekit.pipeline.steps.labelled import check_labelled
-from edgekit.pipeline.steps.load import fp16_layers, named, require_parse, source, translated
+from edgekit.pipeline.steps.load import (
+    fp16_layers,
+    require_parse,
+    source,
+    translate_qdq,
+    user_model,
+)
 from edgekit.pipeline.steps.placement import placement_options
 from edgekit.pipeline.steps.rewrite import model_digest, network
 from edgekit.quantize.caches import load_cache
@@ -86,7 +92,7 @@ def check_weights(context: Context, weights: OtherWeights) -> None:
             code="refit.opaque",
             hint="build engines from the other file with: edgekit deploy",
         )
-    if translated(context) is None and not weights.rewritten:
+    if translate_qdq(context) is None and not weights.rewritten:
         check_file(weights.path, came)
 
 
@@ -107,14 +113,14 @@ def check_configuration(context: Context) -> None:
     check_labels(context)
     check_labelled(context)
     section = file.placement
-    _once(
+    _check_once(
         context,
         "options",
         _check_placement,
         file.target,
         file.build.mode,
         section.model_dump(),
-        *_identities(context, section.profile, section.layer_info),
+        *_file_identities(context, section.profile, section.layer_info),
     )
 
 
@@ -124,7 +130,7 @@ def _check_placement(context: Context) -> None:
     check_options(placement_options(context), context.target)
 
 
-def _once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
+def _check_once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
     """Runs a check that depends on ``parts`` alone, unless it passed before."""
     key = context.cache.key(name, *parts)
     if context.force or context.cache.get(name, key) is None:
@@ -132,7 +138,7 @@ def _once(context: Context, name: str, check: Callable[[Context], None], *parts:
         context.cache.put(name, key, "right")
 
 
-def _identities(context: Context, *paths: str | None) -> list[str | None]:
+def _file_identities(context: Context, *paths: str | None) -> list[str | None]:
     return [path and path_identity(context.config.resolve(path)) for path in paths]
 
 
@@ -153,7 +159,9 @@ def check_layers(context: Context) -> None:
     Raises:
         UsageError: "plan.pin" or "calibration.fp16".
     """
-    _once(context, "pins", _check_pins, model_digest(context), context.file.placement.model_dump())
+    _check_once(
+        context, "pins", _check_pins, model_digest(context), context.file.placement.model_dump()
+    )
     fp16_layers(context, network(context), strict=True)
 
 
@@ -265,10 +273,10 @@ def _bundle_key(
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(
         "asked",
-        named(context).digest,
+        user_model(context).digest,
         file.model_dump(exclude={"deploy", "bench"}),
         inputs_identity(context),
-        _identities(context, *files),
+        _file_identities(context, *files),
         health_key(context),
         file.deploy.release.model_dump(),
         hashlib.sha256(public_key.read_bytes()).hexdigest(),

@@ -31,14 +31,14 @@ from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
 from edgekit.network.ranges import is_ranged, ranges_of, varies
 from edgekit.pipeline.cache import path_identity
-from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
+from edgekit.pipeline.steps.buckets import at_sizes, network_sizes
 from edgekit.pipeline.steps.bundle import find_release_plan, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.deploy import board_name
-from edgekit.pipeline.steps.load import requested
+from edgekit.pipeline.steps.load import requested_shapes
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.pipeline.steps.variants import planned_sizes, taken_by
+from edgekit.pipeline.steps.variants import frame_context, planned_sizes
 from edgekit.pipeline.tegrastats_log import monitor_from_log
 from edgekit.placement.buckets import shape_text
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, BROKEN, Member, members
@@ -125,7 +125,7 @@ def board_tensorrt(
     return known or None
 
 
-def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
+def add_to_history(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Adds a measurement to the history; returns the reason if it could not, without an error."""
     try:
         record(document, config=config, release=release)
@@ -193,7 +193,7 @@ def check_bench_shapes(context: Context) -> None:
         UsageError: "bench.shape", with the planned shapes, or with the network's inputs.
     """
     shapes = {name: tuple(size) for name, size in context.file.bench.shapes.items()}
-    names = own_sizes(context) if shapes else ()
+    names = network_sizes(context) if shapes else ()
     for name in shapes:
         if name not in names:
             near = nearest(name, names)
@@ -425,7 +425,7 @@ def bench(
     back = release.taken_back
     section = context.file.bench
     # the context whose engines take the measured frames
-    taken = taken_by(context, {n: tuple(s) for n, s in section.shapes.items()})
+    taken = frame_context(context, {n: tuple(s) for n, s in section.shapes.items()})
     of = taken.context if taken else context
     placed = plan(of) if back is None else find_release_plan(cache, release)
     shape = [section.shapes] if section.shapes else []
@@ -472,7 +472,7 @@ def bench(
         newest.keep(measured)
     files = {"bench": out / "bench.json", "trace": out / "trace.json"}
     fresh = "bench" in context.session.fresh
-    notes = record_in_results(document, context.config, release) if fresh else newest.notes
+    notes = add_to_history(document, context.config, release) if fresh else newest.notes
     unknown = (
         []
         if placed is not None
@@ -527,17 +527,17 @@ def inference_inputs(
     if source is None:
         return first_input(context)
     of = context
-    if not requested(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
+    if not requested_shapes(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
         of = _context_for(context, source, manifest)
-    given = _given_values(context, source)
+    given = _size_values(context, source)
     for sample in load_data(source, model(of), whole=True, beside=given):
         return {**sample, **given}
     raise DataError("the file contains no input", code="data.empty", where=str(source))
 
 
-def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
+def _size_values(context: Context, source: Path) -> dict[str, np.ndarray]:
     """Returns the values of inputs that hold sizes, if a file has them."""
-    values = requested(context).values
+    values = requested_shapes(context).values
     if not values or source.suffix.lower() != ".npz":
         return {}
     found = {}
@@ -558,7 +558,7 @@ def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
+def _allows_padding(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
     """Returns True if the loader pads these shapes; without a bundle, if it may."""
     if manifest is not None:
         try:
@@ -566,7 +566,7 @@ def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
             return bool(router.route(sizes).padded)
         except DeviceError:
             return False
-    request, own = requested(context), own_sizes(context)
+    request, own = requested_shapes(context), network_sizes(context)
     return any(
         all(
             len(size) == len(most) > 0 and size[0] < most[0] and size[1:] == most[1:]
@@ -584,7 +584,7 @@ def _context_at(
     Raises:
         UsageError: "input.shape": the shape is neither.
     """
-    if _pads(context, {**own_sizes(context), **shapes}, manifest):
+    if _allows_padding(context, {**network_sizes(context), **shapes}, manifest):
         return at_sizes(context, shapes)
     return at_sizes(context, planned_sizes(context, shapes, str(source), "input.shape"))
 

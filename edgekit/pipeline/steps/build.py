@@ -26,7 +26,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.buckets import gpu_profiles, networks_at_ends, own_sizes
+from edgekit.pipeline.steps.buckets import gpu_profiles, network_sizes, networks_at_ends
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -34,12 +34,17 @@ from edgekit.pipeline.steps.build_request import (
     request_without_known_failures,
     requested_engines,
 )
-from edgekit.pipeline.steps.load import named, open_model, requested, translated
+from edgekit.pipeline.steps.load import open_model, requested_shapes, translate_qdq, user_model
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import required_libraries
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.variants import bucket_accuracy, built_buckets, on_gpu, range_as_built
+from edgekit.pipeline.steps.variants import (
+    bucket_accuracy,
+    built_buckets,
+    built_range_context,
+    gpu_range_context,
+)
 from edgekit.placement.buckets import (
     OWN,
     START,
@@ -272,24 +277,26 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
     """
     if backend_for(context, boards) == "reference":
         return _reference_build(context)
-    return _build_of_kind(context, boards, _kind(boards, client))
+    return _build_of_kind(context, boards, _board_kind(boards, client))
 
 
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
     own = BuiltPlan(build_key(context), artefacts(context))
-    return _with_variants(context, own, _reference_build, on_gpu(context), _reference_range)
+    return _with_variants(
+        context, own, _reference_build, gpu_range_context(context), _reference_range
+    )
 
 
 @computed()
 def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, ...]) -> BuiltPlan:
-    client = next(one for one in boards.clients() if _kind(boards, one) == kind)
+    client = next(one for one in boards.clients() if _board_kind(boards, one) == kind)
     return _with_variants(
         context,
         build_on(context, client, boards.probe(client)),
         lambda other: _build_of_kind(other, boards, kind),
-        range_as_built(context),
+        built_range_context(context),
         lambda rest, profiles, values: build_on(
             rest, client, boards.probe(client), profiles, values
         ),
@@ -320,12 +327,12 @@ def _with_variants(
         for one in listed[1:]
         if one.bucket.engine == OWN
     ]
-    profiles, values = gpu_profiles(context), requested(context).values
+    profiles, values = gpu_profiles(context), requested_shapes(context).values
     if rest is not None:
         made = build_range(rest, profiles, values)
         variants.append(BuiltVariant(rest, made, START, profiles, values))
     notes = [
-        f"shape {shape_text(own_sizes(one.context))}: {note}"
+        f"shape {shape_text(network_sizes(one.context))}: {note}"
         for one in variants
         for note in one.built.notes
         if not one.profiles
@@ -357,7 +364,7 @@ def _reference_range(context: Context, profiles: Sequence[Profile], values: Valu
     return BuiltPlan(key, made)
 
 
-def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
+def _board_kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
     return board_kind(boards.probe(client).fingerprint) or (client.name,)
 
 
@@ -411,7 +418,7 @@ def build_on(
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
     record = None if kept is None else _cached_record(kept)
-    if record is not None and not context.cache.has_blobs(_blobs(record.result)):
+    if record is not None and not context.cache.has_blobs(_blob_digests(record.result)):
         record = None
     if record is None:
         context.session.fresh.add("build")
@@ -437,7 +444,7 @@ def build_on(
             network(context), judgement(context), plan(context), lanes, result, logs
         )
         if context.file.build.strict and comparison.differences:
-            raise _differs(client, comparison)
+            raise _difference_error(client, comparison)
         notes += _shown_differences(comparison)
     return BuiltPlan(
         key,
@@ -461,7 +468,7 @@ def _first_few(texts: Sequence[str], most: int) -> list[str]:
     return [*texts[:most], *(left if more > 0 else [])]
 
 
-def reweighed(
+def convert_weights(
     context: Context, built: BuiltPlan, other: Model
 ) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
     """Returns another model's weights in the form of a board's engines.
@@ -506,7 +513,7 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         raise protocol_error(
             f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
         )
-    fetch_blobs(context, client, _blobs(result))
+    fetch_blobs(context, client, _blob_digests(result))
     return BuildRecord(result, client.name, job)
 
 
@@ -536,14 +543,14 @@ def _cached_record(kept: object) -> BuildRecord | None:
         return None
 
 
-def _blobs(result: BuildResult) -> list[str]:
+def _blob_digests(result: BuildResult) -> list[str]:
     """Returns the blobs of a build to copy; the unstripped plans stay on the board."""
     found = [x for one in result.engines for x in (one.engine, one.inspector, one.log)]
     found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 
 
-def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
+def _difference_error(client: BoardClient, comparison: BuiltComparison) -> GateError:
     differences = comparison.differences
     error = GateError(
         f"the build differs from the plan in {counted(len(differences), 'way')}",
@@ -585,8 +592,8 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
             "the network's weights are random: accuracy only shows how closely the "
             "target's numerics follow FP32"
         )
-    if translated(context) is not None:
-        about.append(float_note(named(context)))
+    if translate_qdq(context) is not None:
+        about.append(float_note(user_model(context)))
     placed = plan(context)
     notes = [*placed.notes]
     if placed.baselines.get("tensorrt_auto") == placed.predicted:
@@ -597,12 +604,12 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
 def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
     """Returns notes on the accuracy of the engine of a range; none without such an engine."""
     if not built.board:
-        return [] if on_gpu(context) is None else [_REFERENCE_RANGE]
-    rest = range_as_built(context)
+        return [] if gpu_range_context(context) is None else [_REFERENCE_RANGE]
+    rest = built_range_context(context)
     if rest is None or rest.file.precision != "int8":
         return []
     figures = bucket_accuracy(rest)
-    shape = shape_text(own_sizes(rest))
+    shape = shape_text(network_sizes(rest))
     return [
         f"the engine of the range is INT8, calibrated at {shape}: there {accuracy_words(figures)}; "
         "at other sizes it is not measured"

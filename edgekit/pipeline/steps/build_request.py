@@ -27,14 +27,14 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Model, Network
-from edgekit.pipeline.steps.buckets import networks_at_ends, own_sizes
+from edgekit.pipeline.steps.buckets import network_sizes, networks_at_ends
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import (
     fp16_layers,
     open_model,
     require_parse,
     source,
-    translated,
+    translate_qdq,
 )
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
@@ -86,7 +86,7 @@ def make_build_request(
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decided(context, profiles)
+    decision = _decide(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
     values = values or {}
@@ -113,7 +113,7 @@ def make_build_request(
     )
     net = network(context)
 
-    def plain(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
+    def network_tensors(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
         tensors = (net.tensors[name] for name in names)
         return tuple(NetworkTensor(t.name, t.dtype, tuple(t.shape)) for t in tensors)
 
@@ -121,7 +121,7 @@ def make_build_request(
         file.name,
         lanes,
         options,
-        network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
+        network=NetworkSpec(network_tensors(net.inputs), network_tensors(net.outputs)),
         golden=_golden(context, len(lanes), profiles),
         attempts=_attempts(decision),
         plugins=plugins,
@@ -136,7 +136,7 @@ def request_without_known_failures(
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decided(context, profiles),
+        _decide(context, profiles),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
         dla=bool(plan(context).dla_cores),
@@ -147,19 +147,19 @@ def request_without_known_failures(
 
 def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
     """Returns the engines of a board's build alone."""
-    return _lanes(context, _decided(context).typing == "strong", None)
+    return _lanes(context, _decide(context).typing == "strong", None)
 
 
-def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
+def _decide(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
     request = requested_build(
         context,
         dla=not profiles and bool(plan(context).dla_cores),  # a range is the GPU's
         plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
-        types=_types(network(context)),
+        types=_tensor_types(network(context)),
     )
-    if profiles and translated(context) is not None:
+    if profiles and translate_qdq(context) is not None:
         request = replace(request, qdq=True)  # the file's own nodes: they are not removed
     return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
 
@@ -210,7 +210,7 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     return cache_of(scales, context.tensorrt).text
 
 
-def _types(net: Network) -> set[str]:
+def _tensor_types(net: Network) -> set[str]:
     """Returns the types of a network's tensors, and of its quantized weights."""
     codes = (layer.params.get("weight_codes", "") for layer in net.layers)
     return {*(tensor.dtype for tensor in net.tensors.values()), *codes}
@@ -305,7 +305,7 @@ def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[G
     if profiles:
         return [
             GoldenSpec(GOLDEN_SEED, ranges, None, other)
-            for other in golden_shapes(profiles, own_sizes(context))
+            for other in golden_shapes(profiles, network_sizes(context))
         ]
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
@@ -340,7 +340,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     if not keys:
         return
     # settings that edgekit chooses are noted when TensorRT builds
-    dropped = _decided(context, profiles).dropped
+    dropped = _decide(context, profiles).dropped
     context.note(*(one.why for one in dropped if one.key in keys))
 
 
@@ -362,7 +362,7 @@ def check_build_options(context: Context) -> None:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
         DataError: "plugin.*": a plugin's library that the board cannot load.
     """
-    if not _on_board(context):
+    if not _may_use_tensorrt(context):
         return
     from edgekit.tensorrt.options import decide
     from edgekit.tensorrt.releases import release
@@ -440,7 +440,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     opaque = came.graph.opaque
     if not opaque:
         return
-    on_board = _on_board(context) if on_board is None else on_board
+    on_board = _may_use_tensorrt(context) if on_board is None else on_board
     if not (on_board or came.graph.only_on_board):
         return
     first = next(iter(opaque if on_board else came.graph.only_on_board))
@@ -485,7 +485,7 @@ def functions_only(context: Context) -> str:
     """
     came = source(context).graph
     nodes = [name for name in came.opaque if name not in came.only_on_board]
-    if not nodes or _on_board(context):
+    if not nodes or _may_use_tensorrt(context):
         return ""
     plugin = came.plugin(came.node(nodes[0]))
     spec = plugin.function.spec if plugin is not None and plugin.function is not None else ""
@@ -517,7 +517,7 @@ def check_names(context: Context) -> None:
         ConfigError: "build.refit", with similar names.
     """
     named = context.file.build.refit
-    if not isinstance(named, list) or not _on_board(context):
+    if not isinstance(named, list) or not _may_use_tensorrt(context):
         return
 
     known = model(context).weights
@@ -532,7 +532,7 @@ def check_names(context: Context) -> None:
         raise ConfigError(problems, code="build.refit")
 
 
-def _on_board(context: Context) -> bool:
+def _may_use_tensorrt(context: Context) -> bool:
     """Returns True if a board may build with TensorRT, by the configuration."""
     backend = context.file.build.backend
     return backend == "tensorrt" or (backend == "auto" and bool(context.file.deploy.boards))

@@ -36,8 +36,8 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, output_decoding
-from edgekit.pipeline.steps.buckets import own_sizes
-from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
+from edgekit.pipeline.steps.buckets import network_sizes
+from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, convert_weights
 from edgekit.pipeline.steps.build_request import memory_settings
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
@@ -46,11 +46,17 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import load_head, lowers, open_model, requested, source
+from edgekit.pipeline.steps.load import (
+    load_head,
+    needs_qdq_nodes,
+    open_model,
+    requested_shapes,
+    source,
+)
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
-from edgekit.pipeline.steps.variants import batch_padding, built_buckets, taken_by
+from edgekit.pipeline.steps.variants import batch_padding, built_buckets, frame_context
 from edgekit.placement.plan import Plan
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.reference.run import Runner
@@ -264,7 +270,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
     return dataclasses.replace(bundle, weights={**bundle.weights, **found})
 
 
-def with_other_values(context: Context, other: Model) -> Artefacts:
+def with_weights_from(context: Context, other: Model) -> Artefacts:
     """Returns this machine's build with another model's weights.
 
     Raises:
@@ -328,21 +334,21 @@ def _with_weights(
     from edgekit.bundles.pack import loosened, with_weights
     from edgekit.bundles.sign import sign
 
-    golden, _ = _golden(context, made)
+    golden, _ = _run_golden_inputs(context, made)
     weights, values = made.weights, made.values
     others: list[Model | None] = [other]
     more: list[list[Golden]] = []
     if built.variants:
-        every, others = _every_shape(context, built, other, file)
+        every, others = _reweigh_shapes(context, built, other, file)
         weights = {name: weight for one in every for name, weight in one.weights.items()}
         values = {digest: value for one in every for digest, value in one.values.items()}
         more = [
-            _open_answers(one, own) if one.profiles else _golden(one.context, own)[0]
+            _range_outputs(one, own) if one.profiles else _run_golden_inputs(one.context, own)[0]
             for one, own in zip(built.variants, every[1:], strict=True)
         ]
     elif built.golden is not None:
-        weights, values = reweighed(context, built, other)
-        golden = loosened(golden, _own_golden(context), _answers(context, built))
+        weights, values = convert_weights(context, built, other)
+        golden = loosened(golden, _reference_golden(context), _golden_outputs(context, built))
     bundle = with_weights(
         pack_bundle(context, built, signing),
         weights,
@@ -357,7 +363,7 @@ def _with_weights(
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _every_shape(
+def _reweigh_shapes(
     context: Context, built: BuiltPlan, other: Model, file: Path
 ) -> tuple[list[Artefacts], list[Model | None]]:
     """Returns the builds of all shapes with another file's weights, and the networks with them.
@@ -402,11 +408,11 @@ def _every_shape(
     return found, networks
 
 
-def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
+def _golden_outputs(context: Context, built: BuiltPlan) -> list[Golden]:
     """Returns a build's outputs for the generated inputs, wherever it ran."""
 
     if built.golden is None:
-        return _own_golden(context)
+        return _reference_golden(context)
     ranges = golden_ranges(first_input(context))
     return [
         Golden(case.seed, ranges, case.outputs, lane=case.lane, shapes=case.shapes)
@@ -427,7 +433,7 @@ def _pack(
         network=network(context),
         plan=plan(context),
         artefacts=built.artefacts,
-        golden=_answers(context, built),
+        golden=_golden_outputs(context, built),
         mode=context.file.build.mode,
         rewrites=rewrites.record.to_json() if rewrites.applied else None,
         samples=bundle_samples(context, built),
@@ -439,9 +445,9 @@ def _pack(
                 network(one.context),
                 plan(one.context),
                 one.built.artefacts,
-                _open_answers(one)
+                _range_outputs(one)
                 if one.profiles and one.built.golden is None
-                else _answers(one.context, one.built),
+                else _golden_outputs(one.context, one.built),
                 one.profiles,
                 one.load,
                 one.values,
@@ -454,7 +460,7 @@ def _pack(
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
+def _range_outputs(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
     """Returns the outputs of the engine of a range at the smallest, best and largest sizes.
 
     Args:
@@ -467,26 +473,28 @@ def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Gold
     # a board uses the best values if it is given none
     best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
     found = []
-    for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
+    for shapes in golden_shapes(one.profiles, network_sizes(one.context)):
         inputs = {**golden_inputs(net, GOLDEN_SEED, ranges, shapes), **best}
         found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
 
 
-def _own_golden(context: Context) -> list[Golden]:
-    return _own_answers(context)[0]
+def _reference_golden(context: Context) -> list[Golden]:
+    return _reference_outputs(context)[0]
 
 
 @computed()
-def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]:
+def _reference_outputs(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]:
     """Returns the outputs of this machine's build: the golden vectors, and of the first input.
 
     A board's first inference uses that same input, and loading is the costly part.
     """
-    return _golden(context, artefacts(context))
+    return _run_golden_inputs(context, artefacts(context))
 
 
-def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str, np.ndarray]]:
+def _run_golden_inputs(
+    context: Context, built: Artefacts
+) -> tuple[list[Golden], dict[str, np.ndarray]]:
     """Runs the unstripped build on generated inputs of the calibration inputs' range.
 
     Each lane runs by itself, if there are several: they round at other places. Also returns the
@@ -521,14 +529,14 @@ def unstripped_outputs(
     """
     if built_buckets(context):
         shapes = {name: value.shape for name, value in inputs.items()}
-        others = requested(context).values
-        taken = taken_by(context, {n: s for n, s in shapes.items() if n not in others})
+        others = requested_shapes(context).values
+        taken = frame_context(context, {n: s for n, s in shapes.items() if n not in others})
         if taken is None or taken.ranged or not shapes.keys().isdisjoint(others):
             return None
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)
     if _bytes(inputs) == _bytes(first_input(context)):
-        return _own_answers(context)[1]
+        return _reference_outputs(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)
 
 
@@ -551,7 +559,7 @@ def write_typed(context: Context, path: Path) -> Path | None:
     Raises:
         ModelError: The file cannot be written.
     """
-    if not lowers(context) or scales(context) is None:
+    if not needs_qdq_nodes(context) or scales(context) is None:
         return None
     key = context.cache.key("qdq", *typed_identity(context), str(path.absolute()))
     stamps = context.cache.get("qdq", key)

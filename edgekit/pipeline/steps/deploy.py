@@ -412,7 +412,7 @@ class ConnectedBoards:
 
         # before the threads: beside imports, reading its hundred files takes ten times as long
         loader = build_board_loader(self.cache.folder / "loader")
-        for board in self._wanted():
+        for board in self._wanted_boards():
             begun: Future[BoardClient] = Future()
             self._begun.append(begun)
             given = (board, key, loader, begun)
@@ -435,7 +435,9 @@ class ConnectedBoards:
             if self._begun:
                 clients = [begun.result() for begun in self._begun]
             else:
-                clients = [self._open(board, self.signing.public_key) for board in self._wanted()]
+                clients = [
+                    self._open(board, self.signing.public_key) for board in self._wanted_boards()
+                ]
             for client in clients:
                 self._times[id(client)].show()
             self._clients = clients
@@ -595,7 +597,7 @@ class ConnectedBoards:
             check_fits(bundle.manifest, hello, client.name)
             check_space(lacking, hello, client.name)
         notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
-        return self._noted(
+        return self._add_notes(
             InstalledRelease(
                 board=self.describe(client),
                 release=serving.id if serving is not None and reused else None,
@@ -667,7 +669,7 @@ class ConnectedBoards:
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
                     raise
-                return self._what_serves(client, bundle.name, error, shown)
+                return self._serving_release(client, bundle.name, error, shown)
             if release.reused:
                 shown.reused(release.id)
         health = release.deployment.health
@@ -686,9 +688,9 @@ class ConnectedBoards:
             self._times[id(client)].ended(() if release.reused else release.deployment.steps)
         cache.keep("release", key, result)
         cache.keep("deployed", key, release.deployment)
-        return self._noted(result)
+        return self._add_notes(result)
 
-    def _what_serves(
+    def _serving_release(
         self, client: BoardClient, app: str, error: BoardError, shown: InstallSteps
     ) -> InstalledRelease:
         """Returns the release that the board serves instead of a bundle that it rolled back."""
@@ -702,7 +704,7 @@ class ConnectedBoards:
         note = taken_back_note(client.name, serving.id, back, self._config.path)
         key = self.cache.key("release", self.identity(client), serving.digest)
         known = self.cache.find(InstalledRelease, "release", key)
-        return self._noted(
+        return self._add_notes(
             InstalledRelease(
                 board=self.describe(client),
                 release=serving.id,
@@ -728,10 +730,10 @@ class ConnectedBoards:
             fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
             raise
 
-    def _noted(self, result: InstalledRelease) -> InstalledRelease:
+    def _add_notes(self, result: InstalledRelease) -> InstalledRelease:
         """Returns the result; adds the board's notes to the run's."""
         self.session.note(*result.notes)
         return result
 
-    def _wanted(self) -> list[Board | None]:
+    def _wanted_boards(self) -> list[Board | None]:
         return list(config_boards(self._config)) or [None]

@@ -19,7 +19,7 @@ from edgekit.documents import Coded, Count, Document, Number
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.outputs import may_fill, may_write
+from edgekit.pipeline.outputs import check_output_folder, check_outputs
 from edgekit.pipeline.steps.calibrate import PRESET, image_section, picture_preparation
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import detection_options, head_note, load_head
@@ -161,9 +161,9 @@ class Pictures:
             )
         pictures = cls(tuple(found), folder)
         read = {f"the picture {shown(one)}": one for one in found}
-        may_fill(folder)
+        check_output_folder(folder)
         drawn = {f"the drawn picture {one.name}": one for one in pictures.drawn()}
-        may_write(read, drawn, makes_folders=True)
+        check_outputs(read, drawn, makes_folders=True)
         return pictures
 
     def drawn(self) -> list[Path]:

@@ -118,7 +118,7 @@ def check_labelled(context: Context) -> None:
     if context.file.accuracy.labelled is not None:
         path = context.config.resolve(context.file.accuracy.labelled)
         if context.file.model.head is None:
-            _read(path)
+            _read_arrays(path)
         else:
             read_labels(path, ())
 
@@ -132,7 +132,7 @@ def check_labelled_fits(context: Context) -> None:
     if context.file.accuracy.labelled is not None:
         path, head = context.config.resolve(context.file.accuracy.labelled), load_head(context)
         if head is None:
-            _fitting(path, source(context))
+            _matching_inputs(path, source(context))
         else:
             _labelled_pictures(path, head)
             picture_preparation(context, rows_of(source(context)).specs, path)
@@ -155,7 +155,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
 
     def compute() -> LabelledResult:
         network = model(context)
-        arrays, labels = _fitting(path, network)
+        arrays, labels = _matching_inputs(path, network)
         runner, reference = Runner(artefacts(context)), Float32(network)
         output = network.graph.outputs[0]
         right = in_fp32 = 0
@@ -246,29 +246,29 @@ def _precision(
     return mean_precision(truths, back)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         arrays = read_npz(read_file(path, _MOST_BYTES))
     except (OSError, ValueError, DeviceError) as error:
-        raise _wrong(path, f"cannot be read: {error}") from error
+        raise _labelled_error(path, f"cannot be read: {error}") from error
     if LABELS not in arrays or arrays[LABELS].dtype.kind not in "iu":
-        raise _wrong(path, f"has no array {LABELS!r} of whole numbers")
+        raise _labelled_error(path, f"has no array {LABELS!r} of whole numbers")
     return arrays
 
 
-def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+def _matching_inputs(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
     """Returns the inputs by name and the labels, with the same number of rows."""
-    arrays, graph = _read(path), network.graph
+    arrays, graph = _read_arrays(path), network.graph
     labels = arrays.pop(LABELS).reshape(-1)
     if set(arrays) != set(graph.inputs):
-        raise _wrong(path, f"has {', '.join(arrays) or 'no inputs'}")
+        raise _labelled_error(path, f"has {', '.join(arrays) or 'no inputs'}")
     for name, value in arrays.items():
         row = (len(labels), *graph.shape(name)[1:])
         if graph.shape(name)[:1] != (1,) or (value.shape, value.dtype.name) != (
             row,
             graph.dtype(name),
         ):
-            raise _wrong(
+            raise _labelled_error(
                 path,
                 f"has {name!r} as {value.dtype} {list(value.shape)}, and the input is "
                 f"{graph.dtype(name)} {list(graph.shape(name))}",
@@ -276,7 +276,7 @@ def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.n
     return arrays, labels
 
 
-def _wrong(path: Path, text: str) -> DataError:
+def _labelled_error(path: Path, text: str) -> DataError:
     return DataError(
         f"the file of labelled inputs {text}",
         code="data.labels",

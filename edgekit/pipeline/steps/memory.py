@@ -57,11 +57,11 @@ def free_memory(root: Path = Path("/")) -> int | None:
     """
     available = memory(root)["available"]
     sizes = [] if available is None else [available]
-    sizes += _left_by_groups(root)
+    sizes += _cgroup_free_bytes(root)
     return min(sizes, default=None)
 
 
-def _left_by_groups(root: Path) -> Iterator[int]:
+def _cgroup_free_bytes(root: Path) -> Iterator[int]:
     """Yields the rest of each control group's limit, of version 1 and 2 (cgroups(7))."""
     for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")

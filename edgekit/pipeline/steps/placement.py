@@ -70,14 +70,14 @@ def placement_options(context: Context) -> Options:
         rate_hz=section.rate_hz,
         slack=section.slack,
     )
-    context.note(*_other_names(context))
+    context.note(*_device_name_notes(context))
     if mode == "hybrid":
         options, note = in_one_engine(options, context.target)
         context.note(*note)
     return options
 
 
-def _other_names(context: Context) -> Iterator[str]:
+def _device_name_notes(context: Context) -> Iterator[str]:
     """Yields notes on pins whose devices the configuration names in another way."""
     pins = context.file.placement.pin
     written = context.config.document.value.get("placement") or {}

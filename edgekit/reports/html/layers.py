@@ -17,10 +17,10 @@ from edgekit.reports import charts, text
 from edgekit.reports.html.view import View
 from edgekit.reports.layers import (
     board_us,
-    by_time,
     order_words,
     part_cells,
     shape_words,
+    sort_by_time,
     within_words,
 )
 from edgekit.reports.schema import MeasuredPart, ReportedLayer
@@ -59,8 +59,8 @@ def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = (
         ],
         "skyline": Markup(charts.skyline([(row.device, row.predicted_us) for row in rows], label)),
         "slowest": [
-            _slow(row, slowest, max(times, default=0.0))
-            for row in by_time(rows)[:SLOWEST]
+            _slow_layer(row, slowest, max(times, default=0.0))
+            for row in sort_by_time(rows)[:SLOWEST]
             if row.predicted_us > 0 or row.measured
         ],
         "devices": _choices(row.device for row in rows),
@@ -119,7 +119,7 @@ def _bar(row: ReportedLayer, slowest: float) -> Markup:
     return Markup(charts.bar(part, f"fill-{charts.device_class(row.device)}"))
 
 
-def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
+def _slow_layer(row: ReportedLayer, slowest: float, longest: float) -> View:
     measured = row.measured
     return {
         "number": row.number,

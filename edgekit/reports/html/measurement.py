@@ -14,8 +14,8 @@ from edgekit.benchmark.measurement import Times
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     cost_facts,
-    few_words,
     flat_facts,
+    footnote_words,
     latency_shown,
     serving_words,
 )
@@ -127,9 +127,9 @@ def bench_view(bench: ReportedBench | None) -> View | None:
         "note": text.clean(bench.note),
         "release": serving_words(bench),
         "latency": [
-            {"name": name, "value": text.measured(latency[key])} for key, name in shown.items()
+            {"name": name, "value": text.measured_time(latency[key])} for key, name in shown.items()
         ],
-        "few": few_words(bench),
+        "few": footnote_words(bench),
         "facts": [{"name": n, "value": text.clean(v)} for n, v in _bench_facts(bench) if v],
         "phase_head": [shown[key] if key == "p99" else key for key in columns],
         "phases": _phases(bench.phases_ms or {}, columns),
@@ -140,8 +140,8 @@ def bench_view(bench: ReportedBench | None) -> View | None:
         "histogram": Markup(charts.histogram(drawing.counts, "Distribution of the latencies"))
         if drawing
         else "",
-        "low": text.measured(drawing.low_ms) if drawing else "",
-        "high": text.measured(drawing.high_ms) if drawing else "",
+        "low": text.measured_time(drawing.low_ms) if drawing else "",
+        "high": text.measured_time(drawing.high_ms) if drawing else "",
     }
 
 
@@ -163,7 +163,7 @@ def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
 
 def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[View]:
     return [
-        {"name": name, "cells": [text.measured(times.get(one)) for one in columns]}
+        {"name": name, "cells": [text.measured_time(times.get(one)) for one in columns]}
         for key, name in PHASES.items()
         if (times := phases.get(key))
     ]

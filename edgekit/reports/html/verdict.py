@@ -86,7 +86,7 @@ def _gate(gate: Gate) -> View:
         "answer": answer,
         "css": css,
         "link": "baseline" if gate.gate == "baseline" else "",
-        "reason": text.clean(_words(gate)),
+        "reason": text.clean(_gate_text(gate)),
     }
 
 
@@ -97,7 +97,7 @@ def _metric(gate: Gate) -> str:
     return "not known" if gate.found is None else f"{gate.found:.5g}"
 
 
-def _words(gate: Gate) -> str:
+def _gate_text(gate: Gate) -> str:
     match gate.gate:
         case "bench":
             return f"INVALID: {gate.told}"

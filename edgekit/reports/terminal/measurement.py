@@ -14,13 +14,13 @@ from edgekit.placement.buckets import shape_text
 from edgekit.reports import text
 from edgekit.reports.facts import (
     baseline_word,
-    few_words,
     flat_facts,
+    footnote_words,
     latency_shown,
     reported_power,
 )
 from edgekit.reports.schema import Line
-from edgekit.reports.terminal.layout import command, named, paragraph, table
+from edgekit.reports.terminal.layout import command, name_value_table, paragraph, table
 from edgekit.text import counted, sentence
 from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken, SegmentTimes
 from edgekit_device.board.power import PowerReport
@@ -53,9 +53,9 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
         yield ""
     yield from _times(bench, bench.latency_ms)
     yield ""
-    yield named((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
+    yield name_value_table((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
     if unseen := bench.verdict.unchecked if bench.verdict else ():
-        yield named((("not seen:", one) for one in unseen), style="dim")
+        yield name_value_table((("not seen:", one) for one in unseen), style="dim")
     if on_cpu:  # not a board's time: the verdict on this CPU's time is a footnote
         yield ""
         yield from _verdict(bench.verdict, on_cpu=on_cpu)
@@ -109,7 +109,7 @@ def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
     cells = [[name, *(_milliseconds(times.get(one)) for one in shown)] for name, times in rows]
     head = ["median" if name == "median" else label for name, label in shown.items()]
     yield table(["ms", *head], cells, "l" + "r" * len(shown))
-    if few := few_words(bench):
+    if few := footnote_words(bench):
         yield paragraph(few, style="dim")
     if len(segments) > _SEGMENTS:
         yield paragraph(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")

@@ -94,7 +94,7 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
 def _both_rates(before: float | None, after: float | None) -> str:
     """Returns the frame rates of two plans' energies."""
     old = text.energy_words(before)
-    return old if before == after else f"{old}; then {text.at_rate(after)}"
+    return old if before == after else f"{old}; then {text.rate_words(after)}"
 
 
 @group()
@@ -121,7 +121,7 @@ def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
                 text.significant(row.throughput_qps),
                 text.energy(row.energy_uj),
                 ABSENT if row.latency_us is None else percent(plan.dla_share, 0),
-                _short(plan, row.latency_us),
+                _proof_word(plan, row.latency_us),
             ]
         )
     head = [
@@ -145,7 +145,7 @@ def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
-def _short(plan: PlanProof, latency_us: float | None) -> str:
+def _proof_word(plan: PlanProof, latency_us: float | None) -> str:
     """Returns "optimal" with its restrictions, or the gap.
 
     "cost unknown" if no layer has a known time.
@@ -173,7 +173,7 @@ def pareto_text(document: Pareto) -> Iterator[RenderableType]:
                 *(METRICS[key][1](shown[key]) for key in keys),
                 f"{point.dla_layers:,}",
                 f"{point.loadables:,}",
-                _short(point, point.latency_us),
+                _proof_word(point, point.latency_us),
             ]
             for point, shown in zip(document.points, figures, strict=True)
         ],
@@ -208,7 +208,7 @@ def why_text(document: Why) -> Iterator[RenderableType]:
         yield paragraph(f"- {reason}")
     dla = document.dla
     yield ""
-    unsure = f" ({why})" if (why := text.unsure(dla)) else ""
+    unsure = f" ({why})" if (why := text.uncertainty(dla)) else ""
     yield paragraph(f"verdict: {'can' if dla.ok else 'cannot'} run on a DLA{unsure}")
     for broken in dla.reasons:
         yield paragraph(f"{broken.rule}: {broken.message}", indent=2)
@@ -219,8 +219,8 @@ def why_text(document: Why) -> Iterator[RenderableType]:
         yield paragraph(f"runs as one kernel with {', '.join(others)}")
     yield ""
     yield from _costs(document)
-    yield from _binds(document)
-    yield from _otherwise(document)
+    yield from _binding_limits(document)
+    yield from _alternative(document)
 
 
 @group()
@@ -297,7 +297,7 @@ def _costs(document: Why) -> Iterator[RenderableType]:
         )
 
 
-def _binds(document: Why) -> Iterator[RenderableType]:
+def _binding_limits(document: Why) -> Iterator[RenderableType]:
     yield ""
     if not document.binds:
         yield paragraph("No constraint matters: the plan would be no better without them.")
@@ -316,7 +316,7 @@ def _binds(document: Why) -> Iterator[RenderableType]:
         )
 
 
-def _otherwise(document: Why) -> Iterator[RenderableType]:
+def _alternative(document: Why) -> Iterator[RenderableType]:
     other = document.otherwise
     yield ""
     if other.difference is None:

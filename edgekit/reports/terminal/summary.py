@@ -25,7 +25,7 @@ from edgekit.placement.profiles.measured import source_of
 from edgekit.reference.accuracy import SegmentMeasures
 from edgekit.reports import text
 from edgekit.reports.buckets import HEAD, SIDES, TITLE, bucket_rows, range_lines
-from edgekit.reports.document import advantage, comparison
+from edgekit.reports.document import advantage_text, comparison
 from edgekit.reports.facts import (
     PERCENTILES,
     built_line,
@@ -70,7 +70,7 @@ def prediction_table(
     Args:
         rows: From ``comparison``.
         objective: The plan's objective.
-        brings: From ``advantage``.
+        brings: From ``advantage_text``.
         source: Source of the plan's times, from ``source_of``; "" for predicted.
         unknown: Number of layers with unknown cost, which the figures leave out.
         rate_hz: Frames per second of the energies; None: back to back.
@@ -333,7 +333,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         prediction_table(
             rows,
             plan.objective,
-            advantage(plan, rows),
+            advantage_text(plan, rows),
             source_of(plan.measured),
             len(plan.unknown_cost),
             plan.rate_hz,
