@@ -142,7 +142,7 @@ def _times_error(path: Path, why: str) -> DataError:
 class TrtexecEngine(Document):
     """A plan: our median and trtexec's; ``difference`` is relative to trtexec's.
 
-    ``compare_with_trtexec`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
+    ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
 
     Attributes:
         lane: Index of the segment's plan.

@@ -495,13 +495,16 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
         return
     variation, most = coefficient_of_variation(samples), measured.limit("variation")
     if variation > most:
+        power = measured.facts.power
+        # not for a PC (no jetson_clocks) or clocks that are fixed already
+        free = not power.locked if power else measured.on_board
         judged.reject(
             "bench.unstable",
             f"times vary by {100 * variation:.1f} % (standard deviation over mean, limit "
             f"{100 * most:.0f} %)",
             variation,
             most,
-            _load_remedy(measured),
+            _CALM.format(_LOCK_ADVICE if free else ""),
         )
     times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
     bound = times * median(samples)
@@ -516,13 +519,6 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
             "stop programs that run now and then (desktop, updates, swap), then run "
             "edgekit bench CONFIG",
         )
-
-
-def _load_remedy(measured: MeasurementFacts) -> str:
-    power = measured.facts.power
-    # not for a PC (no jetson_clocks) or clocks that are fixed already
-    free = not power.locked if power else measured.on_board
-    return _CALM.format(_LOCK_ADVICE if free else "")
 
 
 def _judge_length(measured: MeasurementFacts, judged: Findings) -> None:

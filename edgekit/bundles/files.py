@@ -106,7 +106,8 @@ def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
         with write_atomically(path) as temporary:
             _write_file(entries, temporary)
     else:
-        if path.exists() and not _replaceable(path):
+        replaceable = path.is_dir() and ((path / _MANIFEST).is_file() or not os.listdir(path))
+        if path.exists() and not replaceable:
             raise _occupied_error(path)
         with write_folder_atomically(path) as temporary:
             (temporary / "blobs").mkdir()
@@ -217,10 +218,6 @@ def _write_file(entries: dict[str, memoryview], path: Path) -> None:
 def _chunks(data: memoryview) -> Iterator[memoryview]:
     for start in range(0, len(data), _CHUNK):
         yield data[start : start + _CHUNK]
-
-
-def _replaceable(path: Path) -> bool:
-    return path.is_dir() and ((path / _MANIFEST).is_file() or not os.listdir(path))
 
 
 def _occupied_error(path: Path) -> UsageError:

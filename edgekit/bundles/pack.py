@@ -47,7 +47,6 @@ from edgekit_device.protocol.manifest import (
     ShapeValues,
     TensorEntry,
     Variant,
-    WeightEntry,
     parse,
 )
 
@@ -148,6 +147,7 @@ def pack(
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
     memory = memory or MemorySettings()
+    weight_bytes = sum({weight.digest: weight.bytes for weight in weights.values()}.values())
     manifest = Manifest(
         name=name,
         backend=artefacts.backend,
@@ -172,7 +172,7 @@ def pack(
         plugins=artefacts.plugins,
         engines=dict(artefacts.entries),
         rewrites=record,
-        requires=make_requires(artefacts, blobs.sizes(), _bytes(weights), shared=memory.shared),
+        requires=make_requires(artefacts, blobs.sizes(), weight_bytes, shared=memory.shared),
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         memory=memory,
@@ -308,10 +308,6 @@ def with_weights(
         disk = max(before.requires.disk_bytes + more, 0)
         manifest = replace(manifest, requires=replace(before.requires, disk_bytes=disk))
     return finish(manifest, blobs.values, dict(values))
-
-
-def _bytes(weights: Mapping[str, WeightEntry]) -> int:
-    return sum({weight.digest: weight.bytes for weight in weights.values()}.values())
 
 
 def _check_identical(

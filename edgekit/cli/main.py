@@ -270,19 +270,15 @@ def app(arguments: list[str]) -> int:
             try:
                 _root.invoke(context)
             except EdgekitError as error:
-                _name_options(error, context)
+                command = context.command
+                if isinstance(command, click.Group) and context.invoked_subcommand:
+                    found = command.get_command(context, context.invoked_subcommand)
+                    if found is not None:
+                        name_options(error, found)
                 raise
     except click.exceptions.Exit as end:
         return end.exit_code
     return 0
-
-
-def _name_options(error: EdgekitError, context: click.Context) -> None:
-    command = context.command
-    if isinstance(command, click.Group) and context.invoked_subcommand:
-        found = command.get_command(context, context.invoked_subcommand)
-        if found is not None:
-            name_options(error, found)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -111,7 +111,8 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
         raise ValueError(rest)
     if word in ("pin", "unpin"):
         pins = before if placement.pin is None else placement.pin
-        placement.pin = _pinned(pins, first, last) if word == "pin" else _unpinned(pins, rest)
+        added = [*pins, {"layers": first, "device": last}]
+        placement.pin = added if word == "pin" else _unpinned(pins, rest)
     elif word == "mode":
         changes.power_mode = rest
     elif word in ("precision", "target"):
@@ -132,10 +133,6 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
             placement.bounds[name] = float(value)
         else:
             placement.pools[name] = read_size(value)
-
-
-def _pinned(pins: list[dict[str, str]], layers: str, device: str) -> list[dict[str, str]]:
-    return [*pins, {"layers": layers, "device": device}]
 
 
 def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:

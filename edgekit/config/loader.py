@@ -220,7 +220,11 @@ def _state_fault(document: YamlDocument, error: ErrorDetails, faults: list[Error
         hint = f"known keys: {', '.join(known)}"
         if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
             begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
-            hint = f"write {begin}{_model_key(error['input'])}}}"
+            # the key of "model" that was left out
+            text = error["input"]
+            given = parse_builtin(text)
+            model_key = f"onnx: {text}" if given is None else f"builtin: {given[0]}"
+            hint = f"write {begin}{model_key}}}"
     if kind == "literal_error" and not _near_choice(error):
         # the other members of a union
         others = [g["type"] for g in faults if _path_in(document, g["loc"]) == path]
@@ -337,26 +341,16 @@ def _missing_key_hint(path: Place) -> str:
     return f"add: {path[-1]}: {example.strip()}"
 
 
-def _model_key(text: str) -> str:
-    """Returns the key of "model" that was left out."""
-    given = parse_builtin(text)
-    return f"onnx: {text}" if given is None else f"builtin: {given[0]}"
-
-
 def _path_in(document: YamlDocument, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """Drops the names that pydantic adds for union members from an error's location."""
     path: tuple[str | int, ...] = ()
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
         if document.knows((*path, part)) or (
-            last and document.knows(path) and _is_field(path, part)
+            last and document.knows(path) and isinstance(part, str) and part in _known_keys(path)
         ):
             path = (*path, part)
     return path
-
-
-def _is_field(path: tuple[str | int, ...], part: str | int) -> bool:
-    return isinstance(part, str) and part in _known_keys(path)
 
 
 def _known_keys(path: Place) -> list[str]:

@@ -138,11 +138,13 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
     if failed is not None:
         field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
+        ours = _HINTS.get(field["code"])
+        hint = field["hint"] if ours is None else ours.format(where=field["where"])
         return kind(
             field["message"],
             code=field["code"],
             where=f"{where}: {field['where']}" if field["where"] else where,
-            hint=_hint(field),
+            hint=hint,
         )
     if done.status in _NOT_RUNNABLE:
         return BoardError(
@@ -191,11 +193,6 @@ def explain_clocks(settings: BenchSettings, board: str) -> Iterator[None]:
                 f"restores them; {error.hint}"
             )
         raise
-
-
-def _hint(field: dict[str, str]) -> str:
-    ours = _HINTS.get(field["code"])
-    return field["hint"] if ours is None else ours.format(where=field["where"])
 
 
 def _stated_failure(out: bytes) -> Failure | None:

@@ -679,8 +679,10 @@ class BoardClient:
             timeout=timeouts.WORK_S,
         )
         if done.status != 0 and b"already in use" not in done.err:
+            lines = done.err.decode("utf-8", "replace").strip().splitlines()
+            last_line = plain(lines[-1], 300) if lines else "it printed nothing"
             raise BoardError(
-                f"docker did not start the job: {_last_line(done.err)}",
+                f"docker did not start the job: {last_line}",
                 code="board.container",
                 where=self.name,
                 hint="check `container:` of this board; `edgekit doctor` checks docker there",
@@ -694,11 +696,6 @@ def _packed(loader: bytes) -> bytes:
     Level 9 takes three times as long as 6, for half a percent.
     """
     return zlib.compress(loader, 6)
-
-
-def _last_line(text: bytes) -> str:
-    lines = text.decode("utf-8", "replace").strip().splitlines()
-    return plain(lines[-1], 300) if lines else "it printed nothing"
 
 
 def _release_options(app: str | None, release: str | None = None) -> list[str]:

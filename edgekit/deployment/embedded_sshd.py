@@ -49,10 +49,12 @@ class Sshd:
         port: int | None,
         host_keys: Sequence[Path],
     ) -> None:
+        import paramiko
+
         host_key, user_key = folder / "host_key", folder / "user_key"
         for path in (host_key, user_key):
             _keygen(path)
-        pin = _fingerprint(host_key)
+        pin = fingerprint(paramiko.PKey.from_path(host_key))
         self._log = bytearray()
         self._listening = threading.Event()
         self._process = self._start(program, folder, port, (host_key, *host_keys))
@@ -267,12 +269,6 @@ def _keygen(path: Path) -> None:
     path.touch(mode=0o600)
     path.write_bytes(private)
     path.with_suffix(".pub").write_bytes(public + b" edgekit-embedded\n")
-
-
-def _fingerprint(path: Path) -> str:
-    import paramiko
-
-    return fingerprint(paramiko.PKey.from_path(path))
 
 
 def _children(pid: int) -> list[int]:

@@ -50,7 +50,7 @@ class Entry:
     @property
     def fingerprint(self) -> str:
         """The fingerprint: "SHA256:" and unpadded base64."""
-        return _fingerprint(self.blob)
+        return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
 
     def names(self, host: str) -> bool:
         """Returns True if the line matches ``host``: a hashed name, or patterns ("!" negates)."""
@@ -142,10 +142,6 @@ def _decode(text: str) -> bytes | None:
         return base64.b64decode(text, validate=True)
     except ValueError:
         return None
-
-
-def _fingerprint(blob: bytes) -> str:
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def fingerprint(key: paramiko.PKey) -> str:

@@ -59,11 +59,13 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
         what: The reason for the loadables.
     """
     if not probe.cudla:
+        cuda = parse_version(probe.cuda or "")
+        package = f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
         raise EnvironmentLack(
             f"{what}, but the board has no libcudla to run them",
             code="board.no-cudla",
             where=board,
-            hint=f"install CUDA's package {_cudla_package(probe)}, or use build.mode: hybrid, "
+            hint=f"install CUDA's package {package}, or use build.mode: hybrid, "
             "which does not need it",
         )
 
@@ -141,11 +143,6 @@ def _require_runtime(board: str, probe: Probe, *, compatible: bool) -> None:
         where=board,
         hint=f"{INSTALL_RUNTIME}; build.backend: reference does not need it",
     )
-
-
-def _cudla_package(probe: Probe) -> str:
-    cuda = parse_version(probe.cuda or "")
-    return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
 
 
 def has_module(probe: Probe) -> bool:

@@ -550,7 +550,9 @@ def connect(
         trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
         for hop, jump in _hops(board, endpoint):
             # consent and pin only apply to the board: a jump host must be in known_hosts
-            believed = _hop_trust(hop, Trust(files=known_hosts) if jump else trust)
+            standard = STANDARD if hop.known_hosts is None else hop.known_hosts
+            base = Trust(files=known_hosts) if jump else trust
+            believed = replace(base, standard=standard, revoked=hop.revoked)
             store = None if jump else remember_in
             connection, ear = _open_hop(hop, upstream, believed, store, board.name, limits)
             upstream.append(connection)
@@ -589,11 +591,6 @@ class _WrongPin(Exception):
     def __init__(self, reason: BoardError) -> None:
         super().__init__()
         self.reason = reason
-
-
-def _hop_trust(hop: Endpoint, trust: Trust) -> Trust:
-    standard = STANDARD if hop.known_hosts is None else hop.known_hosts
-    return replace(trust, standard=standard, revoked=hop.revoked)
 
 
 def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoint, bool]]:

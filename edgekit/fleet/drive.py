@@ -82,14 +82,21 @@ class Drive:
             if self._strangers:
                 return self._wait_for_keys()
             if requested := self._requested():
-                return self._leave(requested)
+                if requested == "abort":
+                    self._abort_left()
+                return self._end("aborted" if requested == "abort" else "paused")
             if wave + 1 < rollout.waves and (away := self._none_reached(wave)):
                 return self._wait_for_boards(wave, away)
         return self._finish()
 
     def _finish(self) -> str:
         """Ends a rollout after its last wave, if enough boards were reached."""
-        rows = [row for row in self._rollout.boards.values() if not _not_listed(row)]
+        # without the boards that the inventory no longer has
+        rows = [
+            row
+            for row in self._rollout.boards.values()
+            if row.error is None or row.error.code != NOT_LISTED
+        ]
         away = [row.name for row in rows if row.state == "skipped"]
         least = least_reached(self._settings.min_reached, len(rows)) if rows else 0
         if len(rows) - len(away) >= least:
@@ -118,11 +125,6 @@ class Drive:
         ]
 
     # ends other than success
-
-    def _leave(self, requested: str) -> str:
-        if requested == "abort":
-            self._abort_left()
-        return self._end("aborted" if requested == "abort" else "paused")
 
     def _abort_left(self) -> None:
         for row in self._rollout.boards.values():
@@ -399,8 +401,3 @@ def switched_rows(rollout: Rollout, scope: int | None) -> list[Row]:
         and row.before != row.digest
         and row.state in ("done", "failed", "running", "offline")
     ]
-
-
-def _not_listed(row: Row) -> bool:
-    """Returns True if the inventory no longer has the board."""
-    return row.error is not None and row.error.code == NOT_LISTED

@@ -283,18 +283,15 @@ class BoardPool:
                 done(row, answer)
                 continue
             now = self._clock()
-            at = now + self._wait(attempt)
+            wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
+            # boards of one site return together: spread their retries
+            at = now + float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))
             since = away.setdefault(id(row), now)
             again = answer.code in RETRIED_CODES and at < since + self._settings.deadline_s
             failed(row, answer, again)
             if again:
                 number += 1
                 heapq.heappush(ready, (at, number, attempt + 1, row))
-
-    def _wait(self, attempt: int) -> float:
-        wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
-        # boards of one site return together: spread their retries
-        return float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))
 
 
 def _internal_error(error: BaseException) -> EdgekitError:

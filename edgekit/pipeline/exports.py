@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -137,7 +137,10 @@ def trace(
         about = {"name": out.stem}
         sources += _edgekit_sources(files, context, folder, about, notes)
         linked = _layer_lookup(context, placed)
-        profiled = [_nsys(path, linked, stack) for path in files.nsys]
+        profiled = [
+            NsysSource(stack.enter_context(closing(open_export(path))), path.name, linked)
+            for path in files.nsys
+        ]
         sources += profiled
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
@@ -212,10 +215,6 @@ def _edgekit_sources(
         name=name,
     )
     return [RunTrace("prediction", document)]
-
-
-def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
-    return NsysSource(stack.enter_context(closing(open_export(path))), path.name, linked)
 
 
 def _foreign_sources(

@@ -178,7 +178,11 @@ def check_named(
             [Problem(f"found the number {jetpack!r} as release", "option jetpack", hint)]
         )
     given = dict(_given_options(options))
-    if "target" in given and _is_file(config) and _is_direct(given):
+    if (
+        "target" in given
+        and _is_file(config)
+        and all(key in _DIRECT and _has_type(value, _DIRECT[key]) for key, value in given.items())
+    ):
         return _check_file(str(config), given, jetpack, on_note)
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
@@ -211,10 +215,6 @@ def _given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{key}.{name}", one) for name, one in section.items() if one is not None)
         elif value is not None:
             yield key, value
-
-
-def _is_direct(given: Mapping[str, Any]) -> bool:
-    return all(key in _DIRECT and _has_type(value, _DIRECT[key]) for key, value in given.items())
 
 
 def _has_type(value: object, kind: Any) -> bool:

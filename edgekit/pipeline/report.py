@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 
 class RunCalibration(Document):
-    """The source of the INT8 scales; ``method_choice`` is how the method was chosen."""
+    """The source of the INT8 scales; ``choice`` is how the method was chosen."""
 
     method: str
     choice: Annotated[MethodChoice, Coded()] | None
@@ -222,6 +222,10 @@ def report_facts(
     )
     gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
+    # the parts of the accuracy comparison that are not the user's
+    random = "random weights" if context.file.model.builtin is not None else ""
+    synthetic = "synthetic inputs" if context.file.calibration.data is None else ""
+    stand_in = " and ".join(filter(None, (random, synthetic)))
     figures = ReportedAccuracy(
         cosine=error.cosine,
         snr_db=error.snr_db,
@@ -232,7 +236,7 @@ def report_facts(
         scores=list(error.scores),
         failures=list(error.failures),
         data=error.data,
-        stand_in=_stand_in(context),
+        stand_in=stand_in,
         inputs=error.count,
         metric=gate.metric,
         min=gate.min,
@@ -270,13 +274,6 @@ def report_facts(
         notes=tuple(build_notes(context, builds)),
         note_groups=note_groups(context, builds),
     )
-
-
-def _stand_in(context: Context) -> str:
-    """Returns the parts of the accuracy comparison that are not the user's; "" for none."""
-    random = "random weights" if context.file.model.builtin is not None else ""
-    synthetic = "synthetic inputs" if context.file.calibration.data is None else ""
-    return " and ".join(filter(None, (random, synthetic)))
 
 
 def write_report(context: Context, facts: RunFacts, out: Path) -> Report:

@@ -147,7 +147,7 @@ def _segments(rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> list[Repo
 
 
 def timeline(facts: RunFacts) -> Timeline:
-    """Returns the times of each segment: predicted, and in ``measured_time`` those of a real frame."""
+    """Returns the times of each segment: predicted, and in ``measured`` those of a real frame."""
     from edgekit.benchmark.schedule import predicted_schedule
 
     plan = facts.plan

@@ -46,7 +46,7 @@ from edgekit.reports.layers import (
 )
 from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison, Report
 from edgekit.reports.text import clean
-from edgekit.results.comparison import ComparedRun, Comparison
+from edgekit.results.comparison import Comparison
 from edgekit.text import counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
@@ -603,7 +603,7 @@ def write_compare(compared: Comparison, paper: Paper) -> None:
             side,
             escaped(run.label),
             value_words(run.value, compared.unit),
-            _commit(run),
+            code(f"{run.commit[:12]}{'+' if run.dirty else ''}") if run.commit else "",
             escaped((run.bundle or "")[:12]),
             escaped(run.verdict or ""),
         ]
@@ -654,10 +654,6 @@ def _write_notes(compared: Comparison, notes: Sequence[str], paper: Paper) -> No
 def _write_pairs(title: str, mapping: Mapping[str, object] | None, paper: Paper) -> None:
     rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping)]
     paper.folded(title, ("", ""), rows)
-
-
-def _commit(run: ComparedRun) -> str:
-    return code(f"{run.commit[:12]}{'+' if run.dirty else ''}") if run.commit else ""
 
 
 def _ms(value: float | None) -> str:

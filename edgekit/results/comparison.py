@@ -278,7 +278,8 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
         b: The runs of B.
         spread: Spread of earlier runs of one release, used if each side has one run.
     """
-    drifting = filter(None, map(_drift_note, _distinct([*a, *b])))
+    distinct = {result.label: result for result in [*a, *b]}.values()
+    drifting = filter(None, map(_drift_note, distinct))
     return [*_notes(a, b, spread), *_shared_note(a, b), *drifting]
 
 
@@ -350,10 +351,6 @@ def _shared_note(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     if len(shared) == len(b) == len(a):
         return ["A and B are the same measurement"]
     return [f"both sides contain {', '.join(sorted({one.label for one in shared}))}"]
-
-
-def _distinct(results: Sequence[Result]) -> list[Result]:
-    return list({result.label: result for result in results}.values())
 
 
 def compare(

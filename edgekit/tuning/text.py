@@ -40,14 +40,17 @@ def tune_text(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
     else:
         yield _better(document, unit)
     if len(document.networks) > 1:
-        yield (
-            f"The original and the rewritten network were both tried; this is {_network(document)}."
-        )
+        network = "the rewritten one" if document.network == "rewritten" else "the original one"
+        yield f"The original and the rewritten network were both tried; this is {network}."
     yield (
         f"Ended after {document.seconds:.0f} s, {counted(len(document.trials), 'plan')}: "
         f"{document.why or document.status}{_bound(document)}."
     )
-    yield from _changes(document, verbose=verbose)
+    for one in document.changes:
+        names = one.layers if verbose else one.layers[:_NAMES]
+        left = len(one.layers) - len(names)
+        listed = ", ".join(names) + (f" and {left} more" if left else "")
+        yield f"  {one.source} -> {one.goal}: {listed}: {one.why}"
     yield from _learnt(document, verbose=verbose)
     yield from _trials(document)
     for note in document.notes:
@@ -88,18 +91,6 @@ def _bound(document: Tuned) -> str:
 
 def _quantity(document: Tuned) -> str:
     return _QUANTITIES[document.objective]
-
-
-def _network(document: Tuned) -> str:
-    return "the rewritten one" if document.network == "rewritten" else "the original one"
-
-
-def _changes(document: Tuned, *, verbose: bool) -> Iterator[str]:
-    for one in document.changes:
-        names = one.layers if verbose else one.layers[:_NAMES]
-        left = len(one.layers) - len(names)
-        listed = ", ".join(names) + (f" and {left} more" if left else "")
-        yield f"  {one.source} -> {one.goal}: {listed}: {one.why}"
 
 
 def _learnt(document: Tuned, *, verbose: bool) -> Iterator[str]:

@@ -267,7 +267,11 @@ def _grouped(
             args = owners.fused(members[0].node or "node")
             name = _node_text(members[0])
         elif converts:
-            name = f"{_verb(members)} {layer.name}'s output"
+            # a quantisation ends in casts for its readers
+            verb = next(
+                (verb for op, verb in _VERBS.items() if any(n.op == op for n in members)), "convert"
+            )
+            name = f"{verb} {layer.name}'s output"
             args = EventArgs(border_of=layer.name)
         else:
             name, args = layer.name, layer_args(layer)
@@ -286,11 +290,6 @@ def _node_text(node: NodeTime) -> str:
     if node.op.startswith("Reorder"):
         return "reorder for the next kernel"
     return f"convert {tensor}" if "#" in node.node else node.node or "node"
-
-
-def _verb(nodes: Sequence[NodeTime]) -> str:
-    """Returns the verb for a border's nodes: a quantisation ends in casts for its readers."""
-    return next((verb for op, verb in _VERBS.items() if any(n.op == op for n in nodes)), "convert")
 
 
 def _hybrid(

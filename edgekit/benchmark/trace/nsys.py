@@ -391,7 +391,7 @@ class NsysSource:
         else:
             track, category = f"GPU{device} stream {stream}", "gpu"
         tid = self._tid(track, span.start, span.end)
-        call = self._found_call(span)
+        call = self._calls.pop((span.owner, span.link), None) if span.link else None
         if call and call.layer:
             detail = (*span.detail, ("layer", call.layer))
             yield self._line(span, tid, category, call.layer, detail)
@@ -402,9 +402,6 @@ class NsysSource:
             # the arrow's start is also written only now: a call without work gets no arrow
             start, end = (self._us(call.at), call.tid), (self._us(span.start), tid)
             yield from self._lines.arrow("launch", self._flows + (self._pid << 32), start, end)
-
-    def _found_call(self, span: NsysSpan) -> _LaunchCall | None:
-        return self._calls.pop((span.owner, span.link), None) if span.link else None
 
     def _layer(self, name: str) -> EventArgs | None:
         if self._linked is None:

@@ -66,7 +66,10 @@ def select_one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
     for at, board in enumerate(boards):
         for number, (known, places) in enumerate(groups):
             if _may_be_same(known, board):
-                groups[number] = (_merge(known, board), places)
+                merged = _TegrastatsBoard(
+                    known.ram or board.ram, known.cores or board.cores, known.rails | board.rails
+                )
+                groups[number] = (merged, places)
                 places.append(at)
                 break
         else:
@@ -101,10 +104,6 @@ def _may_be_same(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
         and (one.cores == other.cores or not one.cores or not other.cores)
         and (one.rails <= other.rails or other.rails <= one.rails)
     )
-
-
-def _merge(one: _TegrastatsBoard, other: _TegrastatsBoard) -> _TegrastatsBoard:
-    return _TegrastatsBoard(one.ram or other.ram, one.cores or other.cores, one.rails | other.rails)
 
 
 def _partial_notes(boards: Sequence[_TegrastatsBoard]) -> Iterator[str]:

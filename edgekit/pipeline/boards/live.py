@@ -15,7 +15,7 @@ from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack, Usage
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import of_board
-from edgekit_device.board.samples import LiveSample, MonitorFacts, Sample
+from edgekit_device.board.samples import LiveSample, MonitorFacts
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -168,6 +168,12 @@ class _BoardView:
         facts = sample.facts or MonitorFacts()
         if self._target is None:
             self._target = of_board(facts.board_id or "")
+        # the sum of the rails that are the board's draw; None if a rail was not read
+        rails = sample.rails()
+        wanted = self._target.rails.total if self._target and self._target.rails else ()
+        total_mw = (
+            sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None
+        )
         self.last = Top(
             schema="edgekit.top/1",
             board=self._name,
@@ -178,7 +184,7 @@ class _BoardView:
             unknown=dict(sample.unknown or {}),
             sources=list(sample.sources),
             facts=facts,
-            total_mw=_total(sample, self._target),
+            total_mw=total_mw,
             sample=ShownSample(
                 **{field.name: getattr(sample, field.name) for field in fields(ShownSample)}
             ),
@@ -199,10 +205,3 @@ def _merge_samples(last: LiveSample | None, sample: LiveSample) -> LiveSample:
         warnings=last.warnings if sample.warnings is None else sample.warnings,
         unknown=last.unknown if sample.unknown is None else sample.unknown,
     )
-
-
-def _total(sample: Sample, target: Target | None) -> float | None:
-    """Returns the sum of the rails that are the board's draw; None if a rail was not read."""
-    rails = sample.rails()
-    wanted = target.rails.total if target and target.rails else ()
-    return sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None

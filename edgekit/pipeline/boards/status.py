@@ -9,7 +9,7 @@ from edgekit.deployment.answers import row_rule
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards
 from edgekit.removed import FormerDict
 from edgekit_device.board.identity import DeviceSoftware
-from edgekit_device.deployment.status import BoardStatus, ShownDeployment
+from edgekit_device.deployment.status import BoardStatus
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -64,7 +64,8 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
 
     def request(client: BoardClient) -> tuple[str, BoardStatus]:
         found = client.status(app)
-        if any(_is_dead(one.deployment) for one in found.apps.values()):
+        deployments = [app.deployment for app in found.apps.values() if app.deployment is not None]
+        if any(one.state not in ENDED and not one.alive for one in deployments):
             client.resume(app)
             found = client.status(app)
         return client.kind, found
@@ -77,10 +78,6 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
             kind, found = one.found
             rows.append(one.row(ReachedBoard, **vars(found), kind=kind))
     return Status(tuple(rows))
-
-
-def _is_dead(deployment: ShownDeployment | None) -> bool:
-    return deployment is not None and deployment.state not in ENDED and not deployment.alive
 
 
 @document(frozen=True)

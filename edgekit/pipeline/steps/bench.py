@@ -361,7 +361,8 @@ def infer(
         cache.put_blob(blob, answer)
         known = {"blob": blob, "bit_equal": equal}
         cache.put("infer", key, known)
-    _write(path, answer)
+    with write_atomically(path) as temporary:
+        temporary.write_bytes(answer)
     facts = [InferredOutput.of(name, value) for name, value in outputs.items()]
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     pictures: dict[str, list[str]] = {}
@@ -447,12 +448,15 @@ def bench(
             inputs=bench_frames(context),
             progress=report_stages(context.update),
         )
+    keys = ("python", "machine", "numpy", "onnxruntime")
+    known = ((key, getattr(release.hello, key, None)) for key in keys)
+    environment = {key: value for key, value in known if value}
     document = bench_document(
         measured,
         placed,
         name=context.file.name,
         board=board_name(boards.describe(client)),
-        environment={"release": release.release, **_environment(release)},
+        environment={"release": release.release, **environment},
         target=target,
         config=context.config.path,
     )
@@ -504,12 +508,6 @@ def bench(
 def _backend(backend: str, release: InstalledRelease) -> str:
     """Returns the release's backend: another release may have another backend than the build."""
     return release.backend or backend
-
-
-def _environment(release: InstalledRelease) -> dict[str, str]:
-    keys = ("python", "machine", "numpy", "onnxruntime")
-    known = ((key, getattr(release.hello, key, None)) for key in keys)
-    return {key: value for key, value in known if value}
 
 
 def inference_inputs(
@@ -624,8 +622,3 @@ def _equals_unstripped(
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    with write_atomically(path) as temporary:
-        temporary.write_bytes(data)

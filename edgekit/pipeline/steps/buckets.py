@@ -119,15 +119,12 @@ def _list_buckets(
         with within(f"shape {text}"):
             if number:
                 one = _next_bucket(context, sizes, found, most, summary)
-                found.append(replace(one, bucket=_late(one.bucket)) if late else one)
+                if late and one.bucket.engine == OWN:
+                    one = replace(one, bucket=replace(one.bucket, load=DEMAND))
+                found.append(one)
             else:
                 found.append(ListedBucket(summary(context, None)[0], context))
     return tuple(found)
-
-
-def _late(bucket: Bucket) -> Bucket:
-    """Returns a bucket whose own engines are loaded on demand."""
-    return replace(bucket, load=DEMAND) if bucket.engine == OWN else bucket
 
 
 def _next_bucket(

@@ -445,7 +445,7 @@ def build_on(
         )
         if context.file.build.strict and comparison.differences:
             raise _difference_error(client, comparison)
-        notes += _shown_differences(comparison)
+        notes += _first_few(comparison.differences, _SHOWN)
     return BuiltPlan(
         key,
         made,
@@ -456,10 +456,6 @@ def build_on(
         result,
         tuple(f"{client.name}: {note}" for note in notes),
     )
-
-
-def _shown_differences(comparison: BuiltComparison) -> list[str]:
-    return _first_few(comparison.differences, _SHOWN)
 
 
 def _first_few(texts: Sequence[str], most: int) -> list[str]:

@@ -26,7 +26,7 @@ from edgekit.network.loading.opaque import (
     plugin_notes,
 )
 from edgekit.network.lowering import kinds
-from edgekit.network.model import Model, Network
+from edgekit.network.model import Model
 from edgekit.pipeline.steps.buckets import network_sizes, networks_at_ends
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import (
@@ -153,11 +153,15 @@ def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
 def _decide(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
+    net = network(context)
+    # the types of the tensors, and of the quantized weights
+    codes = (layer.params.get("weight_codes", "") for layer in net.layers)
+    types = {*(tensor.dtype for tensor in net.tensors.values()), *codes}
     request = requested_build(
         context,
         dla=not profiles and bool(plan(context).dla_cores),  # a range is the GPU's
-        plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
-        types=_tensor_types(network(context)),
+        plugins=any(layer.kind == kinds.PLUGIN for layer in net.layers),
+        types=types,
     )
     if profiles and translate_qdq(context) is not None:
         request = replace(request, qdq=True)  # the file's own nodes: they are not removed
@@ -208,12 +212,6 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
         return None
     scales = found.scales if opened is None else scales_in(opened.proto.graph, found.scales)
     return cache_of(scales, context.tensorrt).text
-
-
-def _tensor_types(net: Network) -> set[str]:
-    """Returns the types of a network's tensors, and of its quantized weights."""
-    codes = (layer.params.get("weight_codes", "") for layer in net.layers)
-    return {*(tensor.dtype for tensor in net.tensors.values()), *codes}
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:

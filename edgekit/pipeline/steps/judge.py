@@ -66,7 +66,7 @@ def judge_model(context: Context, lowered: Lowered, most: int | None = None) -> 
 
     Args:
         context: The configuration.
-        lowered: ``lower_original`` or ``rewritten``.
+        lowered: ``lower_original`` or ``rewritten_model``.
         most: Loadables that a DLA core may hold, if that is fewer than it can.
     """
     unscaled = context.measured.unscaled if context.measured is not None else frozenset[str]()

@@ -78,12 +78,12 @@ def _cgroup_free_bytes(root: Path) -> Iterator[int]:
             folder = root / base / group
             most, used = text_of(folder / limit).strip(), text_of(folder / usage).strip()
             if most.isdecimal() and used.isdecimal():
-                yield max(0, int(most) - int(used) + _file_pages(folder))
-
-
-def _file_pages(folder: Path) -> int:
-    """Returns the bytes of a group's file pages, which the system reclaims when it needs them."""
-    found = {name: int(size) for name, size in _STATISTIC.findall(text_of(folder / "memory.stat"))}
-    names = ("active_file", "inactive_file")
-    # version 1 counts child groups separately
-    return sum(found.get(f"total_{name}", found.get(name, 0)) for name in names)
+                counted = _STATISTIC.findall(text_of(folder / "memory.stat"))
+                sizes = {name: int(size) for name, size in counted}
+                # the system reclaims file pages when it needs them; version 1 counts child groups
+                # separately
+                file_pages = sum(
+                    sizes.get(f"total_{name}", sizes.get(name, 0))
+                    for name in ("active_file", "inactive_file")
+                )
+                yield max(0, int(most) - int(used) + file_pages)

@@ -110,7 +110,12 @@ def plan(context: Context) -> Plan:
     # their notes are added in any case, whatever was known before the plan
     placement_options(context)
     known_scales(context)
-    more = (*_fp16_notes(context, placed), *_count_notes(context, placed))
+    gate, net = context.file.accuracy, network(context)
+    by_gate = bool(context.fp16_by_gate and gate.min)
+    why = f"{gate.metric} of at least {gate.min:g}" if by_gate else ""
+    devices = {layer.name: layer.device for layer in placed.layers}
+    fp16_notes = float_layers(context, net, strict=True).notes(net, devices, why)
+    more = (*fp16_notes, *_count_notes(context, placed))
     return replace(placed, notes=(*placed.notes, *more))
 
 
@@ -131,14 +136,6 @@ def _name_cut(context: Context, error: GateError) -> None:
                 f"your code); or {error.hint}"
             )
             return
-
-
-def _fp16_notes(context: Context, placed: Plan) -> list[str]:
-    gate, net = context.file.accuracy, network(context)
-    by_gate = bool(context.fp16_by_gate and gate.min)
-    why = f"{gate.metric} of at least {gate.min:g}" if by_gate else ""
-    devices = {layer.name: layer.device for layer in placed.layers}
-    return float_layers(context, net, strict=True).notes(net, devices, why)
 
 
 def _count_notes(context: Context, placed: Plan) -> list[str]:

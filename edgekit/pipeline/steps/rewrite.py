@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.loading.load import load, open_inputs
@@ -137,13 +137,16 @@ def used_rewrites(context: Context) -> FoundRewrites:
     found, came = found_rewrites(context), source(context)
     why = ""
     if found.model and context.weighs and not context.file.rewrite.always:
+        # the layers that the accuracy gate keeps in FP16 are found after the rewrites are decided
+        file, fp16 = context.file, fp16_choice(context, gate=False)
+        constraints = [file.power_mode, file.build.mode, file.placement.model_dump(), fp16]
         why = context.stored(
             _Reason,
             "without rewrites",
             lambda: _Reason(_reason_against_rewrites(context.undecided)),
             came.digest,
             found.model.digest,
-            _constraints(context),
+            constraints,
             *verdict_inputs(context),
         ).text
     if why:
@@ -183,13 +186,6 @@ def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
     )
     slower = slower_on_gpu(before, after, context.target, context.file.power_mode)
     return before if slower else None
-
-
-def _constraints(context: Context) -> list[Any]:
-    """Returns the inputs of ``_reason_against_rewrites``."""
-    # the layers that the accuracy gate keeps in FP16 are found after the rewrites are decided
-    file, fp16 = context.file, fp16_choice(context, gate=False)
-    return [file.power_mode, file.build.mode, file.placement.model_dump(), fp16]
 
 
 @computed(used_rewrites)

@@ -163,7 +163,7 @@ def gpu_context_at(context: Context, sizes: Sizes) -> Context:
 
 @computed()
 def built_range_context(context: Context) -> Context | None:
-    """Returns the context of ``gpu_range_context`` as a board builds it: calibrated, and past the gate.
+    """Returns ``gpu_range_context`` as a board builds it: calibrated, and past the gate.
 
     Raises:
         GateError: INT8 misses the gate at the best shape; ``where`` is the shape.

@@ -4,13 +4,12 @@ load, clocks and energy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from markupsafe import Markup
 
 from edgekit.benchmark.document import ReportedBench
 from edgekit.benchmark.energy import Energy, Power
-from edgekit.benchmark.measurement import Times
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     cost_facts,
@@ -132,7 +131,11 @@ def bench_view(bench: ReportedBench | None) -> View | None:
         "few": footnote_words(bench),
         "facts": [{"name": n, "value": text.clean(v)} for n, v in _bench_facts(bench) if v],
         "phase_head": [shown[key] if key == "p99" else key for key in columns],
-        "phases": _phases(bench.phases_ms or {}, columns),
+        "phases": [
+            {"name": name, "cells": [text.measured_time(times.get(key)) for key in columns]}
+            for phase, name in PHASES.items()
+            if (times := (bench.phases_ms or {}).get(phase))
+        ],
         "flags": [
             {"name": name, "value": value}
             for name, value in flat_facts({**settings, **_runtime(bench)})
@@ -159,14 +162,6 @@ def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
         each = ", ".join(text.significant(one.throughput_qps) for one in streams)
         yield "Streams", f"{len(streams)}: {each} inferences/s"
     yield from cost_facts(bench)
-
-
-def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[View]:
-    return [
-        {"name": name, "cells": [text.measured_time(times.get(one)) for one in columns]}
-        for key, name in PHASES.items()
-        if (times := phases.get(key))
-    ]
 
 
 def _runtime(bench: ReportedBench) -> View:

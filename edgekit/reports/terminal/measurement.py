@@ -22,7 +22,7 @@ from edgekit.reports.facts import (
 from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, name_value_table, paragraph, table
 from edgekit.text import counted, sentence
-from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken, SegmentTimes
+from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken
 from edgekit_device.board.power import PowerReport
 from edgekit_device.protocol.codec import write
 
@@ -43,7 +43,11 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
 
     Values that its loader did not report are left out.
     """
-    yield from _head(bench)
+    where = f" on {bench.board.name}" if bench.board and bench.board.name else ""
+    kind = ", ".join(filter(None, (bench.target, bench.precision)))
+    yield paragraph(f"{bench.name or 'bench'}{where} ({kind}): {bench.clock}", style="bold")
+    if bench.clock == "cpu-measured":
+        yield paragraph("measured on a CPU, reference backend; not a board time", style="yellow")
     if not bench.latency_ms:
         yield paragraph(bench.note or "nothing was measured")
         return
@@ -64,14 +68,6 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
         notes = [*notes, *(f"{monitor.log}: {one}" for one in monitor.warnings)]
     for one in notes:
         yield paragraph(f"note: {sentence(one)}")
-
-
-def _head(bench: Bench) -> Iterator[RenderableType]:
-    where = f" on {bench.board.name}" if bench.board and bench.board.name else ""
-    kind = ", ".join(filter(None, (bench.target, bench.precision)))
-    yield paragraph(f"{bench.name or 'bench'}{where} ({kind}): {bench.clock}", style="bold")
-    if bench.clock == "cpu-measured":
-        yield paragraph("measured on a CPU, reference backend; not a board time", style="yellow")
 
 
 def _verdict(verdict: Verdict | None, *, on_cpu: bool) -> Iterator[RenderableType]:
@@ -100,11 +96,11 @@ def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
     segments = bench.segments
     if len(segments) > 1:
         several = len({one.lane for one in segments}) > 1
-        rows += [
-            (f"  {_segment(one, several)}", one.latency_ms)
-            for one in segments[:_SEGMENTS]
-            if one.latency_ms
-        ]
+        for segment in segments[:_SEGMENTS]:
+            if segment.latency_ms:
+                plan = text.plan_prefix(segment.lane, several)
+                name = f"  {plan}segment {segment.index} ({segment.device})"
+                rows.append((name, segment.latency_ms))
     shown = latency_shown(bench)
     cells = [[name, *(_milliseconds(times.get(one)) for one in shown)] for name, times in rows]
     head = ["median" if name == "median" else label for name, label in shown.items()]
@@ -113,11 +109,6 @@ def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
         yield paragraph(few, style="dim")
     if len(segments) > _SEGMENTS:
         yield paragraph(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
-
-
-def _segment(segment: SegmentTimes, several: bool) -> str:
-    plan = text.plan_prefix(segment.lane, several)
-    return f"{plan}segment {segment.index} ({segment.device})"
 
 
 def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:

@@ -39,8 +39,9 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
         yield paragraph("nothing to rewrite")
     for item in document.approximations:
         yield paragraph(item.note, style="yellow")
-    rows: list[Sequence[str]] = [_layers(document)]
     both = document.before, document.after
+    on_dla = (f"{one.dla_layers} of {one.layers}" for one in both)
+    rows: list[Sequence[str]] = [("layers on the DLA", *on_dla)]
     rows.append(("loadables", *(str(one.loadables) for one in both)))
     rows.append(("transitions", *(str(one.transitions) for one in both)))
     rows.append(("predicted latency", *map(_latency, both)))
@@ -112,13 +113,6 @@ def _kind(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
 
 def _error(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1e}"
-
-
-def _layers(document: Rewriting) -> tuple[str, str, str]:
-    before, after = (
-        f"{one.dla_layers} of {one.layers}" for one in (document.before, document.after)
-    )
-    return "layers on the DLA", before, after
 
 
 def _latency(part: BriefCheck) -> str:

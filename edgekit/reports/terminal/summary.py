@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from edgekit.benchmark.document import ReportedBench
-from edgekit.bundles.files import PackedBundle
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
@@ -214,12 +213,6 @@ def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
     return lines
 
 
-def _bundle(bundle: PackedBundle) -> str:
-    full, stripped = bundle.bytes, bundle.stripped_bytes
-    share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
-    return f"{text.size(full)}, {text.size(stripped)} without weights{share}"
-
-
 def _compared(baseline: MoreComparison | RefusedComparison) -> str:
     from edgekit.reports.comparison import headline, refused_words
 
@@ -240,7 +233,9 @@ def terminal_summary(report: Report, console: Console) -> None:
     if report.accuracy:
         rows.append(("Against FP32", _accuracy(report.accuracy)))
     if report.bundle:
-        rows.append(("Bundle", _bundle(report.bundle)))
+        full, stripped = report.bundle.bytes, report.bundle.stripped_bytes
+        share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
+        rows.append(("Bundle", f"{text.size(full)}, {text.size(stripped)} without weights{share}"))
     if report.refit:
         same = "outputs equal those of the build with weights bit for bit"
         words = {True: same, False: "outputs differ", None: "not compared"}
