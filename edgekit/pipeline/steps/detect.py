@@ -20,7 +20,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import check_output_folder, check_outputs
-from edgekit.pipeline.steps.calibrate import PRESET, image_section, picture_preparation
+from edgekit.pipeline.steps.calibrate import picture_preparation, usual_pictures
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import detection_options, head_note, load_head
 from edgekit.pipeline.steps.rewrite import model
@@ -217,11 +217,11 @@ def need_head(context: Context) -> Head:
 def detection_notes(context: Context) -> list[str]:
     """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
-    if image_section(context) is not context.file.calibration:
+    usual = usual_pictures(context)
+    if usual is not None:
         notes.append(
-            f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
-            "images (calibration.resize, calibration.mean, ...), which a network needs that was "
-            "trained otherwise"
+            f"Pictures are prepared as those of {usual.name}: {usual.yaml}; a network that was "
+            "trained otherwise needs its own options of images"
         )
     return notes
 
