@@ -60,17 +60,16 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "edgekit"
 
 
-# Reads the knowledge files: YAML once, and from then on the same values kept as JSON.
-#
-# The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
-# What is kept is named after the file and believed only for the very file that it was made from.
-
-
 def read_knowledge(path: Path) -> Any:
     """Returns the content of a YAML file, as plain values that no other code holds.
 
     Only files of edgekit's own are kept. A cache that is stale, damaged or cannot be written is no
     failure.
+
+    Reads the knowledge files: YAML once, and from then on the same values kept as JSON.
+
+    The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
+    What is kept is named after the file and believed only for the very file that it was made from.
 
     Raises:
         DataError: It is not YAML (code "data.yaml"); ``where`` is file:line:column.

@@ -96,16 +96,15 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[s
     ]
 
 
-# The output boundary: text from others cannot change the terminal that shows it.
-#
-# Boards, models, configurations, file names and the environment put text into messages. It is
-# escaped here, where it leaves the program, and not at each of its sources.
-
-
 def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
     r"""Returns the text with control, format and direction characters as escapes (``\x1b``).
 
     They are Python's escapes: text that was quoted with ``repr`` looks the same.
+
+    The output boundary: text from others cannot change the terminal that shows it.
+
+    Boards, models, configurations, file names and the environment put text into messages. It is
+    escaped here, where it leaves the program, and not at each of its sources.
 
     Args:
         text: A board's, a file's or a user's.

@@ -133,12 +133,6 @@ def _times_error(path: Path, why: str) -> DataError:
     )
 
 
-# Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
-#
-# The same quantity is compared: if our segments' times are CUDA events, their median is compared
-# with trtexec's "GPU Compute Time", otherwise with its "Latency", which includes the copies.
-
-
 class TrtexecEngine(Document):
     """A plan: our median and trtexec's; ``difference`` is relative to trtexec's.
 
@@ -174,6 +168,11 @@ class TrtexecTimes(Document):
 
 def compare_with_trtexec(measurement: Measurement) -> TrtexecTimes | None:
     """Returns "trtexec" of the bench document; None if trtexec was not requested.
+
+    Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
+
+    The same quantity is compared: if our segments' times are CUDA events, their median is compared
+    with trtexec's "GPU Compute Time", otherwise with its "Latency", which includes the copies.
 
     Raises:
         BoardError: "board.protocol": trtexec printed invalid numbers.

@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 20
+# parts of a bundle that are kept with other weights
+_WEIGHT_INDEPENDENT = ("engine", "library", "record")
+# least max|a-b| / max|b| if a board is compared with this machine's prediction
+_LOOSE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +84,6 @@ class ShapeVariant:
     profiles: Sequence[Profile] = ()
     load: str = "start"
     values: Values = field(default_factory=dict)
-
-
-# parts of a bundle that are kept with other weights
-_WEIGHT_INDEPENDENT = ("engine", "library", "record")
 
 
 def pack(
@@ -355,10 +355,6 @@ def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, 
         )
     referenced = {digest: weights[digest] for digest in sorted(needed)}
     return Bundle(checked, data, dict(sorted(blobs.items())), referenced)
-
-
-# least max|a-b| / max|b| if a board is compared with this machine's prediction
-_LOOSE = 0.02
 
 
 def loosened(

@@ -46,6 +46,28 @@ _FILE_KEYS = ("path", "file", "filename", "model", "source")
 # the sections that edgekit tune writes
 _TUNED = {"placement", "rewrite"}
 Place = tuple[str | int, ...]
+# pydantic's types of errors, in the words of YAML
+_EXPECTED = {
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "dict_type": "keys with values",
+    "int_from_float": "an integer",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "keys with values",
+    "string_type": "a string",
+}
+_LIMITS = {
+    "greater_than": "too small (more than {gt:.10g})",
+    "greater_than_equal": "too small (at least {ge:.10g})",
+    "less_than": "too large (less than {lt:.10g})",
+    "less_than_equal": "too large (at most {le:.10g})",
+}
+_LENGTHS = {
+    "too_short": "too few items: {actual_length} (at least {min_length})",
+    "too_long": "too many items: {actual_length} (at most {max_length})",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,30 +280,6 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
             "--jetpack"
         )
     return _Fault(Problem(f"unknown key '{shown}'", where, hint), meant=meant)
-
-
-_EXPECTED = {
-    "bool_type": "true or false",
-    "finite_number": "a finite number",
-    "float_type": "a number",
-    "dict_type": "keys with values",
-    "int_from_float": "an integer",
-    "int_type": "an integer",
-    "list_type": "a list",
-    "model_type": "keys with values",
-    "string_type": "a string",
-}
-_LIMITS = {
-    "greater_than": "too small (more than {gt:.10g})",
-    "greater_than_equal": "too small (at least {ge:.10g})",
-    "less_than": "too large (less than {lt:.10g})",
-    "less_than_equal": "too large (at most {le:.10g})",
-}
-
-_LENGTHS = {
-    "too_short": "too few items: {actual_length} (at least {min_length})",
-    "too_long": "too many items: {actual_length} (at most {max_length})",
-}
 
 
 def fault_text(error: ErrorDetails) -> tuple[str, str]:

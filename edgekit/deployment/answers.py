@@ -15,36 +15,13 @@ from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import LOST_CODES, BoardError, BundleError
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import EXIT_FAILED, DeviceError
 from edgekit_device.protocol.codec import Rule, anything, parse_json, read, record, says, write
 from edgekit_device.protocol.failure import Failed, Failure
 
 if TYPE_CHECKING:
     from edgekit_device.benchmark.measurement import Stage
     from edgekit_device.board.samples import LiveSample
-
-
-def job_result(value: Any) -> Any:
-    """Reads a job's result by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
-    DeploymentFacts or SelftestResult.
-    """
-    from edgekit_device.build.plugin_source import RESULT_SCHEMA as COMPILED
-    from edgekit_device.build.plugin_source import CompiledPlugin
-    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
-    from edgekit_device.release.journal import SCHEMA, deployment_result
-    from edgekit_device.selftest import SCHEMA as SELFTEST
-    from edgekit_device.selftest import SelftestResult
-
-    schema = value.get("schema")
-    if schema == SELFTEST:
-        return read(SelftestResult, value)
-    if schema == RESULT_SCHEMA:
-        return read(BuildResult, value)
-    if schema == COMPILED:
-        return read(CompiledPlugin, value)
-    if schema == SCHEMA:
-        return deployment_result(value)
-    return value
 
 
 #: By loader command: the class or function that reads its answer, imported on first use. The host
@@ -73,9 +50,9 @@ ANSWERS: dict[str, str] = {
     "probe": "edgekit_device.board.probe.Probe",
     "bench": "edgekit_device.benchmark.measurement.Measurement",
 }
-
-_FAILED = 4
+# a shell's statuses of a program that cannot be executed, or is not there
 _NOT_RUNNABLE = (126, 127)
+# a shell adds the number of the signal that ended a program
 _SIGNALLED = 128
 _LONGEST_EXCERPT = 2000
 # board codes about the shipped bundle, not about the board
@@ -88,7 +65,31 @@ _HINTS = {
     "KEY.pub: the board then trusts that key",
     "serve.running": "edgekit serve BOARD status --app {where} shows its state, stop ends it",
 }
+# bytes of a sample's line; a board that sends no newline must not fill the memory
 _LONGEST_LINE = 1 << 20
+
+
+def job_result(value: Any) -> Any:
+    """Reads a job's result by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
+    DeploymentFacts or SelftestResult.
+    """
+    from edgekit_device.build.plugin_source import RESULT_SCHEMA as COMPILED
+    from edgekit_device.build.plugin_source import CompiledPlugin
+    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
+    from edgekit_device.release.journal import SCHEMA, deployment_result
+    from edgekit_device.selftest import SCHEMA as SELFTEST
+    from edgekit_device.selftest import SelftestResult
+
+    schema = value.get("schema")
+    if schema == SELFTEST:
+        return read(SelftestResult, value)
+    if schema == RESULT_SCHEMA:
+        return read(BuildResult, value)
+    if schema == COMPILED:
+        return read(CompiledPlugin, value)
+    if schema == SCHEMA:
+        return deployment_result(value)
+    return value
 
 
 def read_answer(done: Completed, where: str, python: str, command: str = "") -> Any:
@@ -134,7 +135,7 @@ def _answer_rule(command: str) -> Rule:
 
 def failure(done: Completed, where: str, python: str) -> BoardError:
     """Returns the error of a command with a non-zero status."""
-    failed = _stated_failure(done.out) if done.status == _FAILED else None
+    failed = _stated_failure(done.out) if done.status == EXIT_FAILED else None
     if failed is not None:
         field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError

@@ -29,6 +29,12 @@ from edgekit_device.protocol.failure import Failure
 
 CheckStatus = Literal["ok", "warn", "missing"]
 _Visited = TypeVar("_Visited")
+_GIB = 1 << 30
+# free bytes of a board below which the checks warn
+_LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
+_SETUP = "set up with: edgekit doctor --setup"
+#: The way to install TensorRT's Python module on a board.
+INSTALL_RUNTIME = "sudo apt-get install python3-libnvinfer"
 
 
 @document(frozen=True)
@@ -235,11 +241,6 @@ def _dla(probe: Probe) -> Iterator[DoctorCheck]:
         )
 
 
-_GIB = 1 << 30
-_LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
-_SETUP = "set up with: edgekit doctor --setup"
-
-
 def _board(probe: Probe) -> Iterator[DoctorCheck]:
     name = " ".join(filter(None, (probe.module, probe.board_id and f"({probe.board_id})")))
     if probe.l4t:
@@ -257,9 +258,6 @@ def _board(probe: Probe) -> Iterator[DoctorCheck]:
         "board.module", "Module", "ok" if name else "warn", name or "not in the device tree"
     )
 
-
-#: The way to install TensorRT's Python module on a board.
-INSTALL_RUNTIME = "sudo apt-get install python3-libnvinfer"
 
 #: The line of a board without NumPy.
 NO_NUMPY = DoctorCheck(

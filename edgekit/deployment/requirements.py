@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.manifest import EngineEntry
 
 
+#: Fingerprint entries that two boards must share to run each other's engines.
+BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
+
+
 def check_runs(board: str, probe: Probe, engines: Mapping[str, EngineEntry]) -> None:
     """Refuses a board that cannot run a bundle's engines, before they are sent.
 
@@ -153,10 +157,6 @@ def has_module(probe: Probe) -> bool:
 def tensorrt_release(probe: Probe) -> str:
     """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty if unknown."""
     return probe.fingerprint.get("tensorrt") or ""
-
-
-#: Fingerprint entries that two boards must share to run each other's engines.
-BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
 
 
 def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:

@@ -41,6 +41,18 @@ if TYPE_CHECKING:
     import paramiko
 
 
+# receive window of a channel
+_WINDOW = 16 << 20
+# size of a read or write: the payload of paramiko's 32 KiB SSH packet, so that no packet of a few
+# bytes follows
+_PIECE = 32 * 1024 - 64
+# OpenSSH's default identity files that are tried
+_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
+# a longer chain of jump hosts is taken for a loop in ``~/.ssh/config``
+_MOST_JUMPS = 8
+_MOST_BANNER = 200  # bytes of a banner that are shown
+
+
 class _ImportedWhenUsed(ModuleType):
     """A placeholder for a module that is imported on first use.
 
@@ -57,17 +69,6 @@ class _ImportedWhenUsed(ModuleType):
 # time; before 4.0 it works without it
 if "invoke" not in sys.modules and importlib.util.find_spec("invoke"):
     sys.modules["invoke"] = _ImportedWhenUsed("invoke")
-
-# receive window of a channel
-_WINDOW = 16 << 20
-
-# size of a read or write: the payload of paramiko's 32 KiB SSH packet, so that no packet of a few
-# bytes follows
-_PIECE = 32 * 1024 - 64
-
-_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
-_MOST_JUMPS = 8
-_MOST_BANNER = 200  # bytes of a banner that are shown
 
 
 class SshTransport:

@@ -42,6 +42,7 @@ DEFAULT_WAVES = "10%,50%,100%"
 #: Share of a rollout's boards to reach, rounded down, at least one.
 MIN_REACHED = "80%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
+_SECONDS = number(0.0, 1e12)
 
 
 @document(frozen=True)
@@ -79,9 +80,6 @@ class FleetBoard:
     def name(self) -> str:
         """The board's name."""
         return self.board.name
-
-
-_SECONDS = number(0.0, 1e12)
 
 
 @document(frozen=True)

@@ -73,6 +73,12 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.detection import Options
 
 
+# steps that also run for a model that the board cannot parse; all others refuse it
+_JUDGES = frozenset({"check", "rewrite"})
+#: Name of the Q/DQ model in a run's folder.
+TYPED_NAME = "qdq.onnx"
+
+
 @dataclass(frozen=True)
 class Run:
     """The steps of a command and their results.
@@ -140,10 +146,6 @@ class Step:
     before: tuple[Callable[[Run], None], ...] = ()
     others: tuple[str, ...] = ()
     reuses: bool = True
-
-
-# steps that also run for a model that the board cannot parse; all others refuse it
-_JUDGES = frozenset({"check", "rewrite"})
 
 
 def run_step(run: Run, step: Step) -> Run:
@@ -340,10 +342,6 @@ def _build(run: Run, record: StepRecord) -> Run:
     if places[0] != places[1]:
         record.detail += f"; placement is now {_dla_text(plan(context))}"
     return run
-
-
-#: Name of the Q/DQ model in a run's folder.
-TYPED_NAME = "qdq.onnx"
 
 
 def _bundle(run: Run, record: StepRecord) -> Run:

@@ -79,6 +79,8 @@ _CLOCKS = {
     "board-measured": "measured on the board",
     "predicted": "predicted, not measured",
 }
+#: Documents with a Markdown form.
+Reported = Report | Bench | Comparison | Checks | ExplainedLog
 
 
 def escaped(value: object, most: int = _LONGEST) -> str:
@@ -179,10 +181,6 @@ def _top(head: Sequence[str], right: str) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-#: Documents with a Markdown form.
-Reported = Report | Bench | Comparison | Checks | ExplainedLog
 
 
 def write_markdown(document: Reported, path: Path) -> None:

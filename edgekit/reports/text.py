@@ -81,7 +81,7 @@ def percentile_cell(value: float | None, name: str, frames: int, digits: int = 3
 
     Args:
         value: The percentile; None if there is none.
-        name: Its name in ``edgekit.benchmark.statistics.Tails``.
+        name: Its name in ``edgekit.benchmark.statistics.SparsePercentiles``.
         frames: Number of frames.
         digits: Decimal places.
 

@@ -458,11 +458,6 @@ def is_trial(name: str, of: str | None = None) -> bool:
     return of is None or trial_name(of, name[-6:]) == name
 
 
-# The file uses SQLite's rollback journal. WAL would not block readers during a write, but its
-# shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
-# be on a network. A result is written in one short transaction, so no process waits long.
-
-
 def history_path() -> Path:
     """Returns $EDGEKIT_HISTORY, or ``history.sqlite`` in the cache folder."""
     chosen = os.environ.get("EDGEKIT_HISTORY")
@@ -471,6 +466,10 @@ def history_path() -> Path:
 
 class ResultStore:
     """The open history; a context manager. A missing file is an empty history.
+
+    The file uses SQLite's rollback journal. WAL would not block readers during a write, but its
+    shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
+    be on a network. A result is written in one short transaction, so no process waits long.
 
     Args:
         path: The file; by default :func:`history_path`.

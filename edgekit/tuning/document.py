@@ -386,13 +386,13 @@ def _changes(tuning: Tuning, worlds: SampledTimes) -> list[MovedLayers]:
     return [one.moved() for one in found]
 
 
-# Learnt layer times: predicted, learnt with its deviation, and measured if available.
-#
-# Learnt times are the likeliest times: most layers are measured only in sums with others.
-
-
 def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
-    """Returns predicted, learnt and measured times by kind and device, and the sums most off."""
+    """Returns predicted, learnt and measured times by kind and device, and the sums most off.
+
+    Learnt layer times: predicted, learnt with its deviation, and measured if available.
+
+    Learnt times are the likeliest times: most layers are measured only in sums with others.
+    """
     learnt, index = worlds.learnt, worlds.space.index
     rows = []
     for row in table.rows:

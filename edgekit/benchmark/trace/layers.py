@@ -126,21 +126,6 @@ def with_modules(linked: Linked, network: Network) -> Linked:
     return find
 
 
-# Places the profiled layers of a segment's run on their devices.
-#
-# Layers were timed in separate runs under the profiler, which slows them: they are placed from the
-# run's start in running order, scaled down together if they exceed the run.
-#
-# A hybrid engine is a segment on two devices. Its loadables are the DLA's, including the wait that
-# the profiler shows after them (as in ``edgekit.placement``); its other layers, and the reformats
-# and copies for the DLA, are the GPU's. Together they fill the whole run, since one device is
-# always busy.
-#
-# Nodes that edgekit adds at a segment's border (quantising or casting the input) are named after
-# the tensor, which another segment's layer wrote. They run in this segment, on its device: they are
-# border conversions of this segment, not time of that layer.
-
-
 @dataclass(frozen=True, slots=True)
 class LayerSlice:
     """A layer's slice in a run, in whole nanoseconds."""
@@ -211,6 +196,18 @@ def layer_slices(
     within: Collection[str] = (),
 ) -> list[LayerSlice]:
     """Places a run's layers; adjacent nodes of the same layer are merged.
+
+    Layers were timed in separate runs under the profiler, which slows them: they are placed from
+    the run's start in running order, scaled down together if they exceed the run.
+
+    A hybrid engine is a segment on two devices. Its loadables are the DLA's, including the wait
+    that the profiler shows after them (as in ``edgekit.placement``); its other layers, and the
+    reformats and copies for the DLA, are the GPU's. Together they fill the whole run, since one
+    device is always busy.
+
+    Nodes that edgekit adds at a segment's border (quantising or casting the input) are named after
+    the tensor, which another segment's layer wrote. They run in this segment, on its device: they
+    are border conversions of this segment, not time of that layer.
 
     Args:
         run: The device's run.
@@ -304,18 +301,17 @@ def _hybrid(
         yield row.name if layer is None else layer.name, row.us, known.model_copy(update=own)
 
 
-# A profiler's layer times as a frame of a trace, with the DLA's wait on the DLA's track.
-#
-# A profile has durations and an order but no starts: its layers are placed one after the other from
-# 0. A build log has no inference, only timed tactics. The first "... from nvm" of an ``IProfiler``
-# after a loadable is the wait for that loadable (as in ``edgekit.placement``); reformats and copies
-# have a separate track.
-
-
 def profile_process(
     profile: Profile, *, pid: int, dla_cores: int, core: int = 0, linked: Linked | None = None
 ) -> TraceProcess:
     """Makes the process of a profile.
+
+    A profiler's layer times as a frame of a trace, with the DLA's wait on the DLA's track.
+
+    A profile has durations and an order but no starts: its layers are placed one after the other
+    from 0. A build log has no inference, only timed tactics. The first "... from nvm" of an
+    ``IProfiler`` after a loadable is the wait for that loadable (as in ``edgekit.placement``);
+    reformats and copies have a separate track.
 
     Args:
         profile: From ``edgekit.placement.profiles.reader.read_profile``.

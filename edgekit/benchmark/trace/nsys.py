@@ -239,11 +239,6 @@ def _memsets(export: Export) -> Iterator[NsysSpan]:
             )
 
 
-# Samples of GPU_METRICS, and of SOC_METRICS on a Jetson (``timestamp``, ``typeId``, ``metricId``,
-# ``value``); their names are in TARGET_INFO_GPU_METRICS and TARGET_INFO_SOC_METRICS ("SQLite Export
-# Schema Reference" of Nsight Systems 2023 to 2025).
-
-
 class CounterSample(NamedTuple):
     """A counter's value and its time in nanoseconds."""
 
@@ -253,7 +248,12 @@ class CounterSample(NamedTuple):
 
 
 def counters(export: Export, table: str) -> Iterator[CounterSample]:
-    """Yields the samples of GPU_METRICS or SOC_METRICS, sorted by time."""
+    """Yields the samples of GPU_METRICS or SOC_METRICS, sorted by time.
+
+    Samples of GPU_METRICS, and of SOC_METRICS on a Jetson (``timestamp``, ``typeId``, ``metricId``,
+    ``value``); their names are in TARGET_INFO_GPU_METRICS and TARGET_INFO_SOC_METRICS ("SQLite
+    Export Schema Reference" of Nsight Systems 2023 to 2025).
+    """
     names: dict[tuple[Any, Any], str] = {}
     columns = ("typeId", "metricId", "metricName")
     for kind, metric, name in export.rows(f"TARGET_INFO_{table}", columns):
@@ -270,11 +270,6 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and -_LAST < value < _LAST  # type: ignore[operator]
 
 
-# While the tables are merged, only open ranges, calls that wait for their work, and the end of each
-# track are kept. A kernel is linked with the TensorRT layer whose NVTX range contains its launch
-# (``targets/_nsys.yaml`` defines the layers' ranges), and by an arrow with the launching call.
-
-
 @dataclass(frozen=True, slots=True)
 class _LaunchCall:
     """The position of a launch (for the arrow to its work) and its layer."""
@@ -286,6 +281,11 @@ class _LaunchCall:
 
 class NsysSource:
     """See ``edgekit.benchmark.trace.sources.TraceSource``.
+
+    While the tables are merged, only open ranges, calls that wait for their work, and the end of
+    each track are kept. A kernel is linked with the TensorRT layer whose NVTX range contains its
+    launch (``targets/_nsys.yaml`` defines the layers' ranges), and by an arrow with the launching
+    call.
 
     Args:
         export: An open export.

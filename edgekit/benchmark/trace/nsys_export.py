@@ -85,15 +85,14 @@ def _file() -> NsysFile:
     return read_facts(NsysFile, data_folder("targets") / "_nsys.yaml", "edgekit.nsys/1")
 
 
-# The work that a file can cause is bounded by its size: a damaged file's pages may form cycles.
-#
-# Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
-# lazily, therefore not every table described below might be present"); every column is optional.
-
-
 @dataclass
 class Export:
     """An open export; the caller must close it.
+
+    The work that a file can cause is bounded by its size: a damaged file's pages may form cycles.
+
+    Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
+    lazily, therefore not every table described below might be present"); every column is optional.
 
     Attributes:
         path: The file.

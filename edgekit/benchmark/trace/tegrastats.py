@@ -186,14 +186,6 @@ def _similar_target(board: _TegrastatsBoard, target: Target) -> str:
     return ""
 
 
-# A tegrastats log, read on the host into a monitor document.
-#
-# A log's lines have a date of whole seconds (from JetPack 5 on) or, if written by another tool, a
-# prefix with the time of reading ("1750866197.24::"). The interval comes from the dates or the
-# caller. A log does not contain the start of a measurement: its first sample above 1.2 times its
-# lowest total is used, and reported.
-
-
 def read_tegrastats(
     path: str | Path,
     *,
@@ -202,6 +194,11 @@ def read_tegrastats(
     utc_offset_s: float | None = None,
 ) -> Monitor:
     """Returns the monitor document of a tegrastats log; see ``monitor_of_log``.
+
+    A log's lines have a date of whole seconds (from JetPack 5 on) or, if written by another tool, a
+    prefix with the time of reading ("1750866197.24::"). The interval comes from the dates or the
+    caller. A log does not contain the start of a measurement: its first sample above 1.2 times its
+    lowest total is used, and reported.
 
     Raises:
         DataError: The file cannot be read (``tegrastats.unreadable``), has no line of tegrastats

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
+# the hint if options of a new key come without one
+_ADD = "give the file of the key to add, such as ~/.ssh/id_ed25519.pub"
+
+
 @document(frozen=True, kw_only=True)
 class TrustingBoard(BoardRow, TrustAnswer):
     """A board: the changes, and the keys that may sign there now."""
@@ -31,9 +35,6 @@ class Trust(FormerDict):
 
     boards: tuple[TrustingBoard | BoardRow, ...] = member(array(row_rule(TrustingBoard, BoardRow)))
     schema: str = member(choice("edgekit.trust/1"), default="edgekit.trust/1")
-
-
-_ADD = "give the file of the key to add, such as ~/.ssh/id_ed25519.pub"
 
 
 @document(frozen=True)

@@ -237,15 +237,14 @@ def shape_to_measure(
     return open_config(base, bench={"shapes": static}), {}
 
 
-# The measurement of a release that is shown if none is requested: the newest, however measured.
-#
-# A command's options (``edgekit bench --lock-clocks``) measure in another way than the
-# configuration, and their result is still the newest. Settings that changed in the configuration
-# itself lead to a new measurement. An older measurement is never shown again.
-
-
 class NewestMeasurement:
     """The last measurement of a release on a board, in the cache.
+
+    The measurement of a release that is shown if none is requested: the newest, however measured.
+
+    A command's options (``edgekit bench --lock-clocks``) measure in another way than the
+    configuration, and their result is still the newest. Settings that changed in the configuration
+    itself lead to a new measurement. An older measurement is never shown again.
 
     Args:
         context: The configuration.

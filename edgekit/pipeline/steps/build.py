@@ -85,6 +85,15 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.manifest import Manifest
 
 
+# differences from the plan in a note, and in the error of ``build.strict``
+_SHOWN, _REFUSED = 5, 10
+_REFERENCE_RANGE = (
+    "the engine of the whole range is FP32 in the reference backend, and in no accuracy figure; on "
+    "a board TensorRT builds it with profiles in the configuration's precision, INT8 calibrated at "
+    "the best shape"
+)
+
+
 @document(frozen=True, eq=False)
 class BuiltPlan:
     """Engines and their facts.
@@ -382,9 +391,6 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
     check_runs(client.name, probe, manifest.engines)
 
 
-_SHOWN, _REFUSED = 5, 10
-
-
 def build_on(
     context: Context,
     client: BoardClient,
@@ -557,13 +563,6 @@ def _difference_error(client: BoardClient, comparison: BuiltComparison) -> GateE
     error.details = tuple(_first_few(differences, _REFUSED))
     error.extra["built"] = write(comparison)
     return error
-
-
-_REFERENCE_RANGE = (
-    "the engine of the whole range is FP32 in the reference backend, and in no accuracy figure; on "
-    "a board TensorRT builds it with profiles in the configuration's precision, INT8 calibrated at "
-    "the best shape"
-)
 
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:

@@ -57,6 +57,22 @@ if TYPE_CHECKING:
     from edgekit_device.trust.keys import TrustAnswer
 
 
+# the steps of a deployment, in their order in the output
+_STEPS = ("deploy", "refit", "self-test")
+# phases of an installation by the step they belong to; the others belong to the step before
+_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
+# phases that count bytes
+_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle"}
+# phases in which the board works without sending bytes
+_PHASE_TEXTS = {
+    "stage": "the board checks the bundle",
+    "soak": "the board monitors the new release",
+    "switch": "the board switches to the new release",
+}
+# the phases after the self-test that belong to its step
+_DOING = {"switch": "after the self-test, switching", "soak": "after the self-test, soak"}
+
+
 @document(frozen=True)
 class ServedRelease:
     """The release that a board serves.
@@ -188,21 +204,6 @@ class SigningKey:
     def public_key(self) -> Path:
         """The public half of ``key``, which boards trust."""
         return self.key if self.key.suffix == ".pub" else self.key.with_name(self.key.name + ".pub")
-
-
-_STEPS = ("deploy", "refit", "self-test")
-# phases of an installation by the step they belong to; the others belong to the step before
-_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
-_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle"}
-_PHASE_TEXTS = {
-    "stage": "the board checks the bundle",
-    "soak": "the board monitors the new release",
-    "switch": "the board switches to the new release",
-}
-
-
-# the phases after the self-test that belong to its step
-_DOING = {"switch": "after the self-test, switching", "soak": "after the self-test, soak"}
 
 
 class InstallSteps:

@@ -219,18 +219,17 @@ def _tie_scales(context: Context, bound: ScaleBinding) -> Scales:
     return with_nodes(context, made(scales, net, bound))
 
 
-# INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
-#
-# Planning, costs and the reference build use the plain network, its scales and the precision
-# of each layer between Q/DQ nodes. The nodes are not layers of the plan: they take no time,
-# since each is a part of the kernel that writes or reads its tensor (assumed; NVIDIA's DLA
-# operator matrix notes for both "can be collapsed to INT8 scaling factor"). Between INT8 and
-# FP16 the plan pays for the reformat as in any other build.
-
-
 def typed_model(context: Context, other: Model | None = None) -> Model:
     """Returns the model with types: the user's own Q/DQ model if nothing was rewritten or kept in
     FP16, or else a lowered model.
+
+    INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
+
+    Planning, costs and the reference build use the plain network, its scales and the precision of
+    each layer between Q/DQ nodes. The nodes are not layers of the plan: they take no time, since
+    each is a part of the kernel that writes or reads its tensor (assumed; NVIDIA's DLA operator
+    matrix notes for both "can be collapsed to INT8 scaling factor"). Between INT8 and FP16 the plan
+    pays for the reformat as in any other build.
 
     Args:
         context: The configuration.

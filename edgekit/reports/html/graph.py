@@ -181,12 +181,6 @@ def layout_by_device(
     return found
 
 
-# The view of the placement graph: pictures that the page's script draws, and a still picture.
-#
-# The script only draws, pans and zooms: positions and texts of the boxes are computed here. The
-# still picture of the segments is for readers without the script and for paper.
-
-
 def shorten(name: str, letters: int = _LETTERS) -> str:
     """Returns the end of a name, which distinguishes layers; wide characters count twice."""
     cells = [2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in name[-letters:]]
@@ -205,6 +199,9 @@ def graph_view(report: Report) -> View | None:
     """Returns the graph's still picture, its data for the script, and its segments as rows.
 
     None for an older document, which has no segments.
+
+    The script only draws, pans and zooms: positions and texts of the boxes are computed here. The
+    still picture of the segments is for readers without the script and for paper.
     """
     graph = report.graph
     if not graph.segments:
