@@ -116,12 +116,8 @@ def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
         return short
     if lines:
         # characters that end lines on other systems do so here
-        return _SUSPECT.sub(_escaped, short.replace("\r\n", "\n"))
+        return _SUSPECT.sub(lambda found: _visible(found[0]), short.replace("\r\n", "\n"))
     return "".join(map(_visible, short))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return _visible(found[0])
 
 
 def _visible(char: str) -> str:

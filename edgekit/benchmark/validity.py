@@ -6,7 +6,7 @@ checked are listed in "unchecked".
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
@@ -433,7 +433,8 @@ def _judge_cpu(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
-    loads = list(_engine_percents(measured.idle(), "GR3D"))
+    engines = [sample.engines.get("GR3D") for sample in measured.idle()]
+    loads = [float(one.percent) for one in engines if one and one.percent is not None]
     if not loads:
         why = (
             "not reported by any monitor"
@@ -477,13 +478,6 @@ def _cpu_percent(sample: Sample) -> float | None:
     """Returns the load in percent of a core; None if unknown."""
     known = [core.percent for core in sample.cpu if core and core.percent is not None]
     return sum(known) if known else None
-
-
-def _engine_percents(samples: Sequence[Sample], name: str) -> Iterator[float]:
-    for sample in samples:
-        engine = sample.engines.get(name)
-        if engine and engine.percent is not None:
-            yield float(engine.percent)
 
 
 def judge_times(measured: MeasurementFacts, judged: Findings) -> None:

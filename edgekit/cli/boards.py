@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         ListedApp,
         ListedRelease,
         Removal,
-        Selftest,
         Selftests,
         ServingStatus,
         Setup,
@@ -229,7 +228,7 @@ def doctor_command(
             config,
             undo=undo,
             agree=lambda board, text: yes or _confirm_changes(json),
-            on_text=lambda board, text: _print_board_text(board, text, json),
+            on_text=lambda board, text: None if json else print(f"{board}: {text}"),
             **reached,
         )
         unfit = _unprepared_error([one for one in prepared.reached if not one.ok], json)
@@ -243,7 +242,11 @@ def doctor_command(
             **reached,
         )
         for answered in () if json else tested.reached:
-            _show_selftest(answered)
+            counts = (f"{count} {name}" for name, count in answered.counts.items() if count)
+            print(f"{answered.name}: {', '.join(counts)}; the answers are in {answered.file}")
+            failed = [item.id for item in answered.items if item.status == "failed"]
+            if failed:
+                print(f"failed (recorded in the file): {', '.join(failed)}")
     if json:
         print_json(found.boards[0] if len(found.boards) == 1 else found)
     for lost in () if json else found.lost:
@@ -252,11 +255,6 @@ def doctor_command(
         raise mark_printed(found.lost[0].cause)
     if unfit is not None:
         raise unfit
-
-
-def _print_board_text(board: str, text: str, json: bool) -> None:
-    if not json:
-        print(f"{board}: {text}")
 
 
 def _check_doctor_options(host: str | None, **options: object) -> None:
@@ -344,14 +342,6 @@ def _confirm_changes(json: bool) -> bool:
         print("nothing was changed; run again with --yes to apply", file=sys.stderr)
         return False
     return click.confirm("Apply these changes?", default=False, err=True)
-
-
-def _show_selftest(found: Selftest) -> None:
-    text = ", ".join(f"{count} {name}" for name, count in found.counts.items() if count)
-    print(f"{found.name}: {text}; the answers are in {found.file}")
-    failed = [item.id for item in found.items if item.status == "failed"]
-    if failed:
-        print(f"failed (recorded in the file): {', '.join(failed)}")
 
 
 @commands.command(
@@ -682,15 +672,12 @@ def trust_command(
     print_boards(found, found.boards, json)
 
 
-def _count(keys: int) -> str:
-    return counted(keys, "key") if keys else "no keys"
-
-
 def _show_trust(board: TrustingBoard, changes: bool) -> None:
     counts = {"added": board.added, "removed": board.removed, "revoked": board.revoked}
     text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     may = len(board.signers)
-    say(f"{board.board}: {text or ('nothing changed' if changes else _count(may))}")
+    keys = counted(may, "key") if may else "no keys"
+    say(f"{board.board}: {text or ('nothing changed' if changes else keys)}")
     revoked = board.revocations
     for key in board.keys:
         times = "".join(

@@ -174,7 +174,8 @@ class Trust:
 
     def known_types(self, name: str) -> list[str]:
         """Returns the key types known for ``name``, to be requested from the board."""
-        return [] if self.pin else [entry.kind for entry in self._known_entries(name)]
+        entries = () if self.pin else read_entries(self._known_hosts_texts())
+        return [one.kind for one in entries if not one.marker and one.names(name)]
 
     def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
         """Checks a host key; returns True if it is new and was accepted by consent.
@@ -221,10 +222,6 @@ class Trust:
             f'board, then pin it in the config: `host_key: "{shown}"`, or accept it once '
             "with `--accept-host-key`",
         )
-
-    def _known_entries(self, name: str) -> list[Entry]:
-        entries = read_entries(self._known_hosts_texts())
-        return [one for one in entries if not one.marker and one.names(name)]
 
     def _known_hosts_texts(self) -> Iterable[str]:
         if self.required and not self.required.expanduser().is_file():

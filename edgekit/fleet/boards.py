@@ -201,8 +201,8 @@ def ask_boards(
         place = board_address(member)
         answer = answers.get(place) or _last_known(member, before.get(place), rollouts)
         error = errors.get(member.name)
-        turns = [*_rollout_states(member, rollouts), *_ansible_states(member, by_ansible)]
-        rows.append(_row(member, answer, error, turns, now))
+        states = [*_rollout_states(member, rollouts), *_ansible_states(member, by_ansible)]
+        rows.append(_row(member, answer, error, states, now))
     return FleetBoards(
         schema="edgekit.fleet.boards/1",
         inventory=str(inventory),

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -304,7 +304,8 @@ def _member(
         python=text("edgekit_python", "ansible_python_interpreter") or Board("").python,
     )
     labels = {group: "" for group in groups if group not in _OWN}
-    labels.update(_labels(values.get("edgekit_labels")))
+    if isinstance(given := values.get("edgekit_labels"), dict):
+        labels.update((str(key), str(value)) for key, value in given.items())
     return FleetBoard(
         board,
         labels,
@@ -312,11 +313,6 @@ def _member(
         where,
         AssignedRelease(named_path(folder, bundle)) if bundle else None,
     )
-
-
-def _labels(given: Any) -> Iterator[tuple[str, str]]:
-    for key, value in given.items() if isinstance(given, dict) else ():
-        yield str(key), str(value)
 
 
 def find_program(name: str) -> str | None:

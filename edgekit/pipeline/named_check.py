@@ -102,7 +102,9 @@ def check_models(
             results.append(check_named(model, **options))
         except EdgekitError as error:
             failures.append(error)
-            if len(models) > 1 and not _is_in(error.where, model):
+            # a place in the model's file, as in "model.onnx:3:1", names it already
+            names_model = error.where == model or error.where.startswith(f"{model}:")
+            if len(models) > 1 and not names_model:
                 error.put_in(model)
     if not results:
         raise failures[0]
@@ -119,11 +121,6 @@ def check_models(
 
         write_markdown(checked.document, markdown)
     return checked
-
-
-def _is_in(where: str, file: str) -> bool:
-    """Returns True if a place is a file or in it, as in "model.onnx:3:1"."""
-    return where == file or where[: len(file) + 1] == f"{file}:"
 
 
 def check_source(

@@ -68,16 +68,14 @@ def plan_table(
         check_objective(objective)
 
     def ask(context: Context) -> tuple[PlanTable, str]:
-        boards = [get(name) for name in _board_names(targets) or (context.file.target,)]
+        every = list(targets) == ["all"]
+        board_names = list(names()) if every else list(dict.fromkeys(targets))
+        boards = [get(name) for name in board_names or (context.file.target,)]
         found = _table(context, boards, modes, objective, power_mode or context.file.power_mode)
         return found, counted(len(found.rows), "row")
 
     # which has its own plans
     return pipeline.answer("table", ask, "check", "rewrite")
-
-
-def _board_names(targets: Sequence[str]) -> list[str]:
-    return list(names()) if list(targets) == ["all"] else list(dict.fromkeys(targets))
 
 
 def _table(

@@ -58,8 +58,11 @@ def from_torch(
     named = isinstance(source, str | os.PathLike)
     given = dict(options)
     sizes = given.pop("dynamic_shapes", None)
-    refused = bool(sizes) and named and _is_named_torch(str(source))
-    if not example and not refused and (named or not _is_torch(source)):
+    refused = (
+        bool(sizes) and named and (is_factory(str(source)) or has_torch_ending(Path(str(source))))
+    )
+    modules = {one.__module__.partition(".")[0] for one in type(source).__mro__}
+    if not example and not refused and (named or "torch" not in modules):
         return None
     from edgekit.config.loader import Config, config_name
     from edgekit.pytorch.export import export, release_for
@@ -126,11 +129,3 @@ def with_model_keys(
     part = options.get("model") or {}
     given = dict(part._asdict() if isinstance(part, ModelPart) else part)
     return {**options, "model": {**given, **own}}
-
-
-def _is_named_torch(source: str) -> bool:
-    return is_factory(source) or has_torch_ending(Path(source))
-
-
-def _is_torch(source: object) -> bool:
-    return any(one.__module__.partition(".")[0] == "torch" for one in type(source).__mro__)

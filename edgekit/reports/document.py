@@ -505,13 +505,6 @@ def _change_text(ratio: float, quantity: str, more: str, less: str) -> str:
     return f"{100 * abs(ratio - 1):.0f} % {more if ratio > 1 else less} {quantity}"
 
 
-def _pool_limits(facts: RunFacts) -> dict[str, int]:
-    """Returns the limit of each pool: the configured size, or the build's default."""
-    if facts.target.dla.cores == 0:
-        return {}
-    return {**write(pool_limits(facts.target)), **(facts.plan.constraints.pools or {})}
-
-
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
@@ -537,7 +530,10 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
             for one in plan.loadables
         ],
         pools=dict(plan.pools),
-        pool_limits=_pool_limits(facts),
+        # the limit of each pool: the configured size, or the build's default
+        pool_limits={**write(pool_limits(facts.target)), **(plan.constraints.pools or {})}
+        if facts.target.dla.cores
+        else {},
         transitions=plan.transitions,
         segments=len({row.segment for row in rows}),
         objective=plan.objective,

@@ -66,7 +66,11 @@ def measured_frame(trace: Trace | None) -> ReportedFrame | None:
             frames.setdefault(event.args.frame or 0, []).append(event)
     if not frames:
         return None
-    ordered = sorted(frames, key=lambda frame: (_length(frames[frame]), frame))
+    lengths = {
+        frame: max(event.ts + event.dur for event in events) - min(event.ts for event in events)
+        for frame, events in frames.items()
+    }
+    ordered = sorted(frames, key=lambda frame: (lengths[frame], frame))
     frame = ordered[len(ordered) // 2]
     events = frames[frame]
     begin = min(event.ts for event in events)
@@ -85,10 +89,6 @@ def measured_frame(trace: Trace | None) -> ReportedFrame | None:
             for event in events
         ],
     )
-
-
-def _length(events: Sequence[TraceEvent]) -> float:
-    return max(event.ts + event.dur for event in events) - min(event.ts for event in events)
 
 
 def _times(trace: Trace | None) -> Iterator[tuple[float, float, TraceEvent]]:
@@ -396,10 +396,6 @@ def within_words(
     return f"in {name}, {text.microseconds(within.us)} together"
 
 
-def _kind(name: str) -> str:
-    return "loadable" if name.startswith("{ForeignNode") else "fusion"
-
-
 @dataclass(frozen=True)
 class PartCells:
     """A row of a loadable or fusion that was timed as a whole, as texts.
@@ -432,7 +428,7 @@ def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -
 
     found = [
         PartCells(
-            f"{_kind(one.name)} {number}",
+            f"{'loadable' if one.name.startswith('{ForeignNode') else 'fusion'} {number}",
             one.name,
             text.clean(one.name),
             text.clean(one.device),

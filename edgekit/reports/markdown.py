@@ -297,9 +297,10 @@ def write_bench(bench: Bench, paper: Paper) -> None:
             *([str(one.lane + 1)] if several else []),
             escaped(one.index),
             escaped(one.device),
-            _ms((one.latency_ms or {}).get("median")),
+            text.microseconds(None if median is None else 1000 * median),
         ]
         for one in bench.segments
+        for median in [(one.latency_ms or {}).get("median")]
     ]
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
@@ -652,7 +653,3 @@ def _write_notes(compared: Comparison, notes: Sequence[str], paper: Paper) -> No
 def _write_pairs(title: str, mapping: Mapping[str, object] | None, paper: Paper) -> None:
     rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping)]
     paper.folded(title, ("", ""), rows)
-
-
-def _ms(value: float | None) -> str:
-    return text.microseconds(None if value is None else 1000 * value)

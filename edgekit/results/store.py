@@ -562,10 +562,12 @@ class ResultStore:
             samples: Include the single times.
             trials: Include the trials of edgekit tune if no name is given.
         """
+        # a board's name without its kind ("remote:lab") matches any kind
+        boards = board and ("" if ":" in board else "%:") + _escape_like(board)
         where, values = ["1"], list[Any]()
         for clause, value in (
             ("name=?", name),
-            ("board LIKE ? ESCAPE '\\'", board and _ending(board)),
+            ("board LIKE ? ESCAPE '\\'", boards),
             ("git_commit LIKE ? ESCAPE '\\'", commit and _escape_like(commit) + "%"),
             ("id=(SELECT result FROM marks WHERE marks.name=?)", mark),
         ):
@@ -676,11 +678,6 @@ class ResultStore:
 
 def _escape_like(text: str) -> str:
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-
-
-def _ending(board: str) -> str:
-    own = _escape_like(board)
-    return own if ":" in board else f"%:{own}"
 
 
 # Repair: a damaged history is moved aside, never deleted, and its readable rows are kept.

@@ -333,7 +333,8 @@ def profile_process(
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
     for row, category in sorted(shown, key=lambda one: one[0].place):
-        args = _args(linked, (row.name, *row.layers)) if linked else EventArgs()
+        found = map(linked, (row.name, *row.layers)) if linked else ()
+        args = next(filter(None, found), EventArgs())
         device = args.device or row.device or ""
         if row.device == "GPU":
             device = "GPU"  # a layer measured on the GPU is shown there, even if planned elsewhere
@@ -354,7 +355,3 @@ def profile_process(
         EventArgs(device=HOST, file_kind=profile.kind, notes=list(profile.notes)),
     )
     return process
-
-
-def _args(linked: Linked, names: tuple[str, ...]) -> EventArgs:
-    return next((found for name in names if (found := linked(name))), EventArgs())

@@ -302,7 +302,15 @@ class NsysSource:
         self.machine = _machine(export)
         self._clock: Clock = BOARD_MEASURED if self.machine == "aarch64" else CPU_MEASURED
         self.wall = None if export.started is None else export.started / 1e9
-        self.seconds = _duration(export)
+        durations = export.rows("ANALYSIS_DETAILS", ("startTime", "stopTime"))
+        self.seconds = next(
+            (
+                stop / 1e9
+                for start, stop in durations
+                if type(stop) is int and type(start) is int and 0 <= stop < 1 << 62
+            ),
+            0.0,
+        )
         self.matched: set[str] = set()
         self._tracks: dict[str, tuple[int, list[int]]] = {}  # by name: number, ends of open slices
         self._owned = any("globalPid" in columns for columns in export.tables.values())
@@ -483,13 +491,6 @@ def _keyed_samples(
 ) -> Iterator[tuple[int, int, CounterSample]]:
     for sample in stream:
         yield sample.at, number, sample
-
-
-def _duration(export: Export) -> float:
-    for start, stop in export.rows("ANALYSIS_DETAILS", ("startTime", "stopTime")):
-        if type(stop) is int and type(start) is int and 0 <= stop < 1 << 62:
-            return stop / 1e9
-    return 0.0
 
 
 def _machine(export: Export) -> str:

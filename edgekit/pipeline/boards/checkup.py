@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edgekit.deployment.answers import row_rule
 from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoards, examine
-from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
+from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.jobs import OnNote, follow_job, jobs_arguments
 from edgekit.pipeline.boards.requests import to_failure
@@ -173,7 +173,10 @@ def _visit_boards(
                 found.append(visit(client, wanted, board, len(boards) > 1))
         except (BoardError, EnvironmentLack) as error:
             if config is not None and wanted is not None:
-                _name_boards(config, wanted, board, error)
+                names = [one.name for one in wanted.file.deploy.boards]
+                if board.name not in names:
+                    named = f"{config} names {', '.join(names) or 'no board'}"
+                    error.hint = f"{error.hint}; {named}" if error.hint else named
             if len(boards) == 1:
                 raise
             described = DescribedBoard(board.name, board.kind, "")
@@ -183,14 +186,6 @@ def _visit_boards(
 
 def _describe(client: BoardClient) -> DescribedBoard:
     return DescribedBoard(client.name, client.kind, client.note)
-
-
-def _name_boards(path: str, config: Config, board: Board, error: EdgekitError) -> None:
-    """Adds a configuration's board names to the error if the name matches none of them."""
-    names = [one.name for one in config.file.deploy.boards]
-    if board.name not in names:
-        named = f"{path} names {', '.join(names) or 'no board'}"
-        error.hint = f"{error.hint}; {named}" if error.hint else named
 
 
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:

@@ -4,7 +4,6 @@ the rewritten network with the weights of another file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -262,7 +261,11 @@ def other_weights(context: Context, path: Path) -> Model:
         check_file(path, mine)
     # cut points of a rewritten file may not be tensors of the original
     cut = cut_outputs(context) or None if record_of(source(context)) is None else None
-    shapes = _other_input_shapes(context, mine, path) or None
+    # the sizes for the file's inputs: the configuration's, or else the model's
+    own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
+    left_open = [name for name in open_inputs(path) if name in own]
+    sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
+    shapes = {**sizes, **requested_shapes(context).optimum} or None
     other = load(path, shapes=shapes, outputs=cut, plugins=user_plugins(context))
     if found is not None:
         other = translate_likewise(found, other, path)
@@ -270,11 +273,3 @@ def other_weights(context: Context, path: Path) -> Model:
         return reweigh(mine, other)
     check_network(mine, other)
     return other
-
-
-def _other_input_shapes(context: Context, mine: Model, path: Path) -> dict[str, Sequence[int]]:
-    """Returns the sizes for another file's inputs: the configuration's, or else the model's."""
-    own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
-    left_open = [name for name in open_inputs(path) if name in own]
-    sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
-    return {**sizes, **requested_shapes(context).optimum}

@@ -117,7 +117,7 @@ def bench_view(bench: ReportedBench | None) -> View | None:
     if not bench or not (latency := bench.latency_ms):
         return None
     drawing = bench.histogram
-    settings = write(bench.settings) or {}
+    settings, runtime = write(bench.settings) or {}, bench.runtime or UsedRuntime()
     shown = latency_shown(bench)
     columns = [key for key in _COLUMNS if key in shown]
     return {
@@ -138,7 +138,14 @@ def bench_view(bench: ReportedBench | None) -> View | None:
         ],
         "flags": [
             {"name": name, "value": value}
-            for name, value in flat_facts({**settings, **_runtime(bench)})
+            for name, value in flat_facts(
+                {
+                    **settings,
+                    "library": runtime.library,
+                    "version": runtime.version,
+                    **(runtime.flags or {}),
+                }
+            )
         ],
         "histogram": Markup(charts.histogram(drawing.counts, "Distribution of the latencies"))
         if drawing
@@ -162,11 +169,6 @@ def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
         each = ", ".join(text.significant(one.throughput_qps) for one in streams)
         yield "Streams", f"{len(streams)}: {each} inferences/s"
     yield from cost_facts(bench)
-
-
-def _runtime(bench: ReportedBench) -> View:
-    runtime = bench.runtime or UsedRuntime()
-    return {"library": runtime.library, "version": runtime.version, **(runtime.flags or {})}
 
 
 def power_view(power: ReportedPower | None) -> View | None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         LayerComparison,
         LoadableComparison,
         LogComparison,
-        PoolComparison,
     )
 
 
@@ -130,16 +129,13 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
                     text += f" and {len(only) - 1} more" if len(only) > 1 else ""
         yield from _wrapped(text, indent="    ")
         if loadable.pools:
-            yield from _wrapped(f"MiB predicted/built: {_pools(loadable.pools)}", indent="    ")
+            sizes = ", ".join(
+                f"{POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
+                + ("" if pool.verdict == "right" else f" ({pool.verdict})")
+                for pool in loadable.pools
+            )
+            yield from _wrapped(f"MiB predicted/built: {sizes}", indent="    ")
     yield from _more_line(len(loadables) - len(shown))
-
-
-def _pools(pools: Sequence[PoolComparison]) -> str:
-    return ", ".join(
-        f"{POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
-        + ("" if pool.verdict == "right" else f" ({pool.verdict})")
-        for pool in pools
-    )
 
 
 def _names(title: str, names: Sequence[str], most: int | None) -> Iterator[str]:

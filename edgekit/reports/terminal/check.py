@@ -379,14 +379,11 @@ def _add_joint_fix(page: Page, document: Check, fix: Fix | None) -> None:
 
 def _add_fix_list(page: Page, document: Check, some: Sequence[Fix], first: int) -> None:
     for number, fix in enumerate(some, first):
-        page.add(f"{number}. {_fix(fix, document)}", indent=2, hang=3)
+        rules = " and ".join(fix.rules)
+        layers = counted(len(fix.layers), "layer")
+        page.add(f"{number}. {rules}, {layers}: {_gain(fix, document)}", indent=2, hang=3)
         if fix.rewrites:
             page.add(f"apply with edgekit rewrite: {', '.join(fix.rewrites)}", indent=5, hang=2)
-
-
-def _fix(fix: Fix, document: Check) -> str:
-    rules = " and ".join(fix.rules)
-    return f"{rules}, {counted(len(fix.layers), 'layer')}: {_gain(fix, document)}"
 
 
 def _gain(fix: Fix, document: Check) -> str:

@@ -62,7 +62,9 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
     for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
         label, show = METRICS[key]
         if key == "energy_uj":
-            label = _both_rates(before.rate_hz, after.rate_hz)
+            label = text.energy_words(before.rate_hz)
+            if before.rate_hz != after.rate_hz:
+                label = f"{label}; then {text.rate_words(after.rate_hz)}"
         by = document.difference[key].percent
         change = ABSENT if by is None else text.change(by)
         rows.append([label, show(old_figures[key]), show(new_figures[key]), change])
@@ -89,12 +91,6 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
         yield paragraph(f"{row.layer}  {row.source} -> {row.goal}", indent=2)
     if len(moved) > SHOWN:
         yield paragraph(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
-
-
-def _both_rates(before: float | None, after: float | None) -> str:
-    """Returns the frame rates of two plans' energies."""
-    old = text.energy_words(before)
-    return old if before == after else f"{old}; then {text.rate_words(after)}"
 
 
 @group()
