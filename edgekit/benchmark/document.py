@@ -421,14 +421,14 @@ def profile_notes(measurement: Measurement) -> list[str]:
     """Returns a note if a segment's layers add up to clearly more than its median."""
     sums = {key: sum(node.us for node in own) for key, own in node_times(measurement).items()}
     found = []
-    for one in measurement.segments:
-        median = (one.latency_ms or {}).get("median")
-        total = sums.get((one.lane, one.index), 0.0)
+    for segment in measurement.segments:
+        median = (segment.latency_ms or {}).get("median")
+        total = sums.get((segment.lane, segment.index), 0.0)
         if median is None:
             continue
         if total > _TIMES * 1000 * median and total - 1000 * median > _LEAST_US:
             words = (
-                f"segment {one.index} on {one.device}: {total / 1000:.3g} ms "
+                f"segment {segment.index} on {segment.device}: {total / 1000:.3g} ms "
                 f"of layers, {median:.3g} ms measured"
             )
             found.append((total / 1000 - median, words))

@@ -60,7 +60,9 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
     monitor = replace(
         monitor,
         warnings=(*monitor.warnings, *differences),
-        samples=tuple(replace(one, t_s=round(one.t_s - warmup_s, 6)) for one in monitor.samples),
+        samples=tuple(
+            replace(sample, t_s=round(sample.t_s - warmup_s, 6)) for sample in monitor.samples
+        ),
         busy_from_s=-warmup_s,
         log=log.name,
     )

@@ -103,13 +103,21 @@ class NodeTime:
 def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
     """Places the segments' mean times one after the other, as a single frame."""
     found, start = [], 0.0
-    for one in measurement.segments:
-        mean = (one.latency_ms or {}).get("mean")
+    for segment in measurement.segments:
+        mean = (segment.latency_ms or {}).get("mean")
         if mean is not None:
             # lanes are other plans: each has a separate frame
             call = (start, start + 1000 * mean)
             found.append(
-                MeasuredRun(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
+                MeasuredRun(
+                    segment.lane,
+                    segment.lane,
+                    segment.index,
+                    segment.device,
+                    start,
+                    1000 * mean,
+                    call,
+                )
             )
             start += 1000 * mean
     return found
@@ -158,16 +166,18 @@ def _device_interval(call: tuple[float, float], moved: list[Copy]) -> tuple[floa
 def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
     """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
     found: dict[tuple[int, int], list[NodeTime]] = {}
-    for one in measurement.nodes or ():
-        if one.median_us is not None:
-            time = NodeTime(one.node, one.median_us, one.op)
-            found.setdefault((one.lane, one.index), []).append(time)
+    for node in measurement.nodes or ():
+        if node.median_us is not None:
+            time = NodeTime(node.node, node.median_us, node.op)
+            found.setdefault((node.lane, node.index), []).append(time)
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
 def members(measurement: Measurement) -> dict[tuple[int, int], frozenset[str]]:
     """Returns the layers of each segment by (lane, segment), if the loader reports them."""
-    return {(one.lane, one.index): frozenset(one.layers) for one in measurement.segments}
+    return {
+        (segment.lane, segment.index): frozenset(segment.layers) for segment in measurement.segments
+    }
 
 
 def copies(measurement: Measurement) -> tuple[Copy, ...]:

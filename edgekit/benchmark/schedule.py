@@ -92,12 +92,12 @@ class _Turns:
         network = self._network
         makers = network.producers() if network else {}
         readers = network.consumers() if network else {}
-        for one in share.reformats:
-            maker = makers[one.tensor].name if one.tensor in makers else ""
+        for reformat in share.reformats:
+            maker = makers[reformat.tensor].name if reformat.tensor in makers else ""
             users = [
-                layer.name for layer in readers.get(one.tensor, ()) if layer.name in self._home
+                layer.name for layer in readers.get(reformat.tensor, ()) if layer.name in self._home
             ]
-            step = SlotPart("reformat", one.tensor, one.us)
+            step = SlotPart("reformat", reformat.tensor, reformat.us)
             if self._on_gpu(maker):
                 self._insert(maker, step, after=True)
             elif reader := next(filter(self._on_gpu, users), ""):

@@ -181,7 +181,7 @@ def compare_with_trtexec(measurement: Measurement) -> TrtexecTimes | None:
     if answer is None:
         return None
     try:
-        engines = [_engine(one, measurement) for one in answer.engines]
+        engines = [_engine(engine, measurement) for engine in answer.engines]
     except ValidationError as error:
         raise BoardError(
             f"trtexec printed times that are none ({fault_words(error)})",
@@ -203,9 +203,9 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
             why = why or error.message
     ours = next(
         (
-            one.latency_ms.get("median")
-            for one in measurement.segments
-            if (one.lane, one.index) == (run.lane, run.index) and one.latency_ms
+            segment.latency_ms.get("median")
+            for segment in measurement.segments
+            if (segment.lane, segment.index) == (run.lane, run.index) and segment.latency_ms
         ),
         None,
     )

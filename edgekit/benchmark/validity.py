@@ -118,13 +118,15 @@ class MeasurementFacts:
     @property
     def devices(self) -> frozenset[str]:
         """The devices of the frames: "GPU", "DLA0", "DLA1"."""
-        return frozenset(one.device for one in self.facts.segments)
+        return frozenset(segment.device for segment in self.facts.segments)
 
     def watched(self) -> list[Sample]:
         """Returns the monitor's samples from the first to the last measured frame."""
         end = self.facts.duration_s
         samples = self.facts.monitor.samples if self.facts.monitor else ()
-        return [one for one in samples if 0 <= one.t_s <= (one.t_s if end is None else end)]
+        return [
+            sample for sample in samples if 0 <= sample.t_s <= (sample.t_s if end is None else end)
+        ]
 
     def idle(self) -> Sequence[Sample]:
         """Returns the monitor's samples before our own load began."""
@@ -342,7 +344,7 @@ def _clock_remedy(measured: MeasurementFacts, device: str) -> str:
 
 
 def _judge_throttling(measured: MeasurementFacts, judged: Findings) -> None:
-    others = [one.other for one in measured.watched() if one.other]
+    others = [sample.other for sample in measured.watched() if sample.other]
     states = [other.cooling for other in others if other.cooling is not None]
     counts = [other.overcurrent_events for other in others if other.overcurrent_events is not None]
     on = sorted({name for state in states for name, value in state.items() if value > 0})
@@ -434,7 +436,7 @@ def _judge_cpu(measured: MeasurementFacts, judged: Findings) -> None:
 
 def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
     engines = [sample.engines.get("GR3D") for sample in measured.idle()]
-    loads = [float(one.percent) for one in engines if one and one.percent is not None]
+    loads = [float(engine.percent) for engine in engines if engine and engine.percent is not None]
     if not loads:
         why = (
             "not reported by any monitor"
@@ -456,9 +458,9 @@ def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
 
 def _judge_swap(measured: MeasurementFacts, judged: Findings) -> None:
     used = [
-        one.swap.used_bytes
-        for one in measured.watched()
-        if one.swap and one.swap.used_bytes is not None
+        sample.swap.used_bytes
+        for sample in measured.watched()
+        if sample.swap and sample.swap.used_bytes is not None
     ]
     if len(used) < 2:
         judged.note_unchecked("swap: not reported by any monitor")
@@ -558,14 +560,14 @@ def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
     if answer.why:
         judged.note_unchecked(f"trtexec's times: {answer.why}")
     most = measured.limit("trtexec_share")
-    for one in answer.engines:
-        share, name = one.difference, f"{one.device} segment {one.index}"
+    for engine in answer.engines:
+        share, name = engine.difference, f"{engine.device} segment {engine.index}"
         if share is None:
-            judged.note_unchecked(f"trtexec's times of {name}: {one.why or 'it gave none'}")
+            judged.note_unchecked(f"trtexec's times of {name}: {engine.why or 'it gave none'}")
         elif abs(share) > most:
             judged.reject(
                 "bench.trtexec-differs",
-                f"{name}: median {one.ours_ms:.3f} ms, trtexec's {one.trtexec_ms:.3f} ms "
+                f"{name}: median {engine.ours_ms:.3f} ms, trtexec's {engine.trtexec_ms:.3f} ms "
                 f"({100 * share:+.1f} %, limit {100 * most:.0f} %)",
                 share,
                 most,

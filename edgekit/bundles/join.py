@@ -139,7 +139,7 @@ def join(
         issued=first.issued,
         call=record,
         memory=first.memory,
-        plugins=tuple(dict.fromkeys(one for b in bundles for one in b.manifest.plugins)),
+        plugins=tuple(dict.fromkeys(plugin for b in bundles for plugin in b.manifest.plugins)),
     )
     return finish(manifest, blobs.values, values)
 
@@ -231,7 +231,7 @@ def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
     """
     bundles = [part for part in parts if isinstance(part, Bundle)]
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]
-    every = [one.manifest.requires for one in bundles if one.manifest.requires is not None]
+    every = [bundle.manifest.requires for bundle in bundles if bundle.manifest.requires is not None]
     if len(every) < len(bundles):
         return None
     apart = {digest for bundle in bundles for digest in bundle.blobs}

@@ -130,7 +130,7 @@ def pack(
     """
     first = ShapeVariant(network, plan, artefacts, golden)
     if variants:
-        every = in_one_bundle([artefacts, *(one.artefacts for one in variants)])
+        every = in_one_bundle([artefacts, *(variant.artefacts for variant in variants)])
         first = replace(first, artefacts=every[0])
         variants = [
             replace(one, artefacts=own) for one, own in zip(variants, every[1:], strict=True)

@@ -95,7 +95,7 @@ def print_boards(document: Any, rows: Sequence[BoardRow], json: bool) -> None:
     """Prints the document if requested, and raises the error of the first failed board."""
     if json:
         print_json(document)
-    lost = [one.cause for one in rows if one.cause is not None]
+    lost = [row.cause for row in rows if row.cause is not None]
     if lost:
         raise mark_printed(lost[0])
 
@@ -301,9 +301,9 @@ def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
     if not documents:
         return None
     lacks = [
-        (one.board.name, check)
-        for one in documents
-        for check in one.checks
+        (document.board.name, check)
+        for document in documents
+        for check in document.checks
         if check.status == "missing"
     ]
     nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
@@ -319,7 +319,7 @@ def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
         error = GateError(
             f"missing: {', '.join(check.what for _, check in lacks)}",
             code="doctor.missing",
-            where=", ".join(one.board.name for one in documents),
+            where=", ".join(document.board.name for document in documents),
             hint="the lines above say what to do",
         )
     return mark_printed(error) if json else error
@@ -329,9 +329,9 @@ def _unprepared_error(documents: list[Setup], json: bool) -> EdgekitError | None
     if not documents:
         return None
     error = GateError(
-        "; ".join(dict.fromkeys(NOT_PREPARED[one.state] for one in documents)),
+        "; ".join(dict.fromkeys(NOT_PREPARED[document.state] for document in documents)),
         code="doctor.not-prepared",
-        where=", ".join(one.board.name for one in documents),
+        where=", ".join(document.board.name for document in documents),
         hint="the lines above say what to do",
     )
     return mark_printed(error) if json else error
@@ -447,7 +447,7 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
         )
     changes = getattr(facts.changed, "changes", ())
     if changes:
-        text = "; ".join(f"{one.what} {one.before} -> {one.now}" for one in changes)
+        text = "; ".join(f"{change.what} {change.before} -> {change.now}" for change in changes)
         found.append(
             f"the board has changed: {text}; {facts.current} cannot be loaded until it "
             "is deployed again (edgekit deploy CONFIG)"
@@ -488,18 +488,24 @@ def releases_command(
                 cells = (board.board, "-", "-", *failure_row(board, found.boards))
                 rows.add_row(*map(plain_text, (*cells, "-", "-")))
             for name, facts in board.apps.items():
-                for one in facts.releases:
-                    cells = (board.board, name, one.id, _release_mark(one, facts), one.digest[:12])
-                    more = (one.signer or "nobody", one.staged_at)
+                for release in facts.releases:
+                    cells = (
+                        board.board,
+                        name,
+                        release.id,
+                        _release_mark(release, facts),
+                        release.digest[:12],
+                    )
+                    more = (release.signer or "nobody", release.staged_at)
                     rows.add_row(*map(plain_text, (*cells, *more)))
-                    if why := one.refused:
+                    if why := release.refused:
                         notes.append(
-                            f"{board.board}: {name}: {one.id} can no longer be loaded: "
+                            f"{board.board}: {name}: {release.id} can no longer be loaded: "
                             f"{why.message} ({_remedy_command(why.code)})"
                         )
-                    if back := one.taken_back:
+                    if back := release.taken_back:
                         notes.append(
-                            f"{board.board}: {name}: {one.id} was rolled back at "
+                            f"{board.board}: {name}: {release.id} was rolled back at "
                             f"{back.at}: {back.reason}"
                         )
         show(rows, notes)

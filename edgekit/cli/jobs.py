@@ -122,9 +122,9 @@ def _list(where: str, json: bool, **settings: Any) -> None:
     else:
         for one in found.boards:
             _show(one)
-    for one in found.boards:
-        if one.cause is not None:
-            raise mark_printed(one.cause)
+    for board in found.boards:
+        if board.cause is not None:
+            raise mark_printed(board.cause)
 
 
 def _show(one: BoardJobs) -> None:

@@ -224,10 +224,10 @@ def bench_command(
         reasons = document.verdict.reasons
         raise mark_printed(
             GateError(
-                f"the measurement is INVALID: {'; '.join(one.message for one in reasons)}",
+                f"the measurement is INVALID: {'; '.join(reason.message for reason in reasons)}",
                 code=reasons[0].code,
                 where=document.name,
-                hint="; ".join(dict.fromkeys(one.remedy for one in reasons)),
+                hint="; ".join(dict.fromkeys(reason.remedy for reason in reasons)),
             )
         )
 

@@ -95,16 +95,16 @@ def _show_document(document: Build) -> None:
 def _show_build(board: BoardBuild) -> None:
     """Prints a board's build."""
     print(f"{board.board}: built with TensorRT {board.tensorrt}")
-    for one in board.engines:
-        facts = [f"{one.bytes:,} bytes", f"{one.seconds:.0f} s"]
-        if one.stripped:
-            full = one.full_bytes
+    for engine in board.engines:
+        facts = [f"{engine.bytes:,} bytes", f"{engine.seconds:.0f} s"]
+        if engine.stripped:
+            full = engine.full_bytes
             size = "full size unknown" if full is None else f"{full:,} with its weights"
             facts.insert(1, f"stripped, {size}")
-        if one.version_compatible:
+        if engine.version_compatible:
             facts.append("version compatible")
-        facts += [f"{key}: {held}" for key, held in one.settings.items()]
-        print(f"  {one.key}: {', '.join(facts)}")
+        facts += [f"{key}: {held}" for key, held in engine.settings.items()]
+        print(f"  {engine.key}: {', '.join(facts)}")
     plan = board.plan
     if plan is None or plan.same:
         print("  matches the plan: layers, devices and loadables")

@@ -250,7 +250,7 @@ def _state_fault(document: YamlDocument, error: ErrorDetails, faults: list[Error
     if kind == "literal_error" and not _near_choice(error):
         # the other members of a union
         others = [g["type"] for g in faults if _path_in(document, g["loc"]) == path]
-        hint = " or ".join([hint, *(_EXPECTED[one] for one in others if one in _EXPECTED)])
+        hint = " or ".join([hint, *(_EXPECTED[other] for other in others if other in _EXPECTED)])
     if kind == "string_pattern_mismatch" and (field := _field(path)) is not None:
         examples = " or ".join(map(str, field.examples or ()))
         hint = f"{field.description} For example: {examples}" if examples else hint
@@ -384,8 +384,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
     if hasattr(annotation, "model_fields"):
         yield typing.get_args(annotation)[0] if typing.get_args(annotation) else annotation
     elif typing.get_origin(annotation) is not dict:
-        for one in typing.get_args(annotation):
-            yield from _sections(one)
+        for arg in typing.get_args(annotation):
+            yield from _sections(arg)
 
 
 def _most_specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
@@ -456,7 +456,7 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
 
 def _is_path(field: FieldInfo, value: str) -> bool:
     # of a member of a union, or of the key
-    members = (typing.get_args(one) for one in typing.get_args(field.annotation))
+    members = (typing.get_args(arg) for arg in typing.get_args(field.annotation))
     marks = itertools.chain(field.metadata, *members)
     return any(isinstance(mark, IsPath) and value not in mark.words for mark in marks)
 

@@ -108,12 +108,14 @@ class VisitedBoards(FormerDict, Generic[_Visited]):
     def reached(self) -> tuple[_Visited, ...]:
         """The boards that answered."""
         lost = self.lost
-        return cast("tuple[_Visited, ...]", tuple(one for one in self.boards if one not in lost))
+        return cast(
+            "tuple[_Visited, ...]", tuple(board for board in self.boards if board not in lost)
+        )
 
     @property
     def lost(self) -> tuple[Doctor, ...]:
         """The boards that failed."""
-        return tuple(one for one in self.boards if isinstance(one, Doctor) and one.error)
+        return tuple(board for board in self.boards if isinstance(board, Doctor) and board.error)
 
 
 @document(frozen=True)

@@ -175,7 +175,7 @@ class Trust:
     def known_types(self, name: str) -> list[str]:
         """Returns the key types known for ``name``, to be requested from the board."""
         entries = () if self.pin else read_entries(self._known_hosts_texts())
-        return [one.kind for one in entries if not one.marker and one.names(name)]
+        return [entry.kind for entry in entries if not entry.marker and entry.names(name)]
 
     def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
         """Checks a host key; returns True if it is new and was accepted by consent.
@@ -190,7 +190,7 @@ class Trust:
         """
         shown = fingerprint(key)
         entries = list(read_entries(self._known_hosts_texts()))
-        if any(shown == one.fingerprint for one in entries if one.marker == "@revoked"):
+        if any(shown == entry.fingerprint for entry in entries if entry.marker == "@revoked"):
             raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
             raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
@@ -198,7 +198,7 @@ class Trust:
             if shown != self.pin.rstrip("="):
                 raise _mismatch(where, shown, f"the pinned key is {self.pin}")
             return False
-        known = [one for one in entries if not one.marker and one.names(name)]
+        known = [entry for entry in entries if not entry.marker and entry.names(name)]
         if any(shown == one.fingerprint for one in known):
             return False
         if known:
@@ -209,7 +209,7 @@ class Trust:
         ):
             return True
         expected = f" (--accept-host-key names {self.accept})" if self.accept else ""
-        if any(one.marker == "@cert-authority" and one.names(name) for one in entries):
+        if any(entry.marker == "@cert-authority" and entry.names(name) for entry in entries):
             expected += (
                 "; known_hosts has a @cert-authority for it, but edgekit does not check host "
                 "certificates"

@@ -35,11 +35,11 @@ def check_runs(board: str, probe: Probe, engines: Mapping[str, EngineEntry]) -> 
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
     """
     require_numpy(board, probe)
-    plans = [one for one in engines.values() if one.kind == "plan"]
+    plans = [engine for engine in engines.values() if engine.kind == "plan"]
     if len(plans) < len(engines):
         require_cudla(board, probe, "the bundle has DLA loadables")
     if plans:
-        _require_runtime(board, probe, compatible=all(one.version_compatible for one in plans))
+        _require_runtime(board, probe, compatible=all(plan.version_compatible for plan in plans))
 
 
 def require_numpy(board: str, probe: Probe) -> None:

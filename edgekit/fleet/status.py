@@ -224,7 +224,7 @@ def rollout_document(rollout: Rollout, *, driven: bool, notes: Sequence[str] = (
 
 def rollout_listing(store: RolloutStore, ansible: Sequence[AnsibleHead] = ()) -> FleetListing:
     """Returns all rollouts, with Ansible's in ``ansible``."""
-    heads = tuple(_head(one, one.is_driven()) for one in store.rollouts())
+    heads = tuple(_head(rollout, rollout.is_driven()) for rollout in store.rollouts())
     return FleetListing(heads, tuple(ansible))
 
 

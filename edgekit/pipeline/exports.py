@@ -175,7 +175,7 @@ def _module_totals(
     context: Context, placed: Plan, sources: Sequence[TraceSource]
 ) -> list[ModuleTotals]:
     net = network(context)
-    traces = [one.trace for one in sources if isinstance(one, RunTrace)]
+    traces = [source.trace for source in sources if isinstance(source, RunTrace)]
     measured: dict[str, float] = {}
     if net.modules and traces and BOARD_MEASURED in traces[0].about.clocks.values():
         booked = booked_layers(placed.plans[0], net)
@@ -242,7 +242,7 @@ def _foreign_sources(
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
         monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
-        said = (one for one in monitor.warnings if one != FIRST_LOAD)
+        said = (warning for warning in monitor.warnings if warning != FIRST_LOAD)
         notes += [f"{files.tegrastats.name}: {one}" for one in said]
         if context is not None:
             reason, differences = compare_with_target(monitor, context.target)
@@ -250,7 +250,7 @@ def _foreign_sources(
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
         processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
         wall = monitor_wall(monitor)
-        start = min((one.t_s for one in monitor.samples), default=0.0)
+        start = min((sample.t_s for sample in monitor.samples), default=0.0)
         # the process starts at its first sample
         at = None if wall is None else wall + start
         found.append(PreparedSource(files.tegrastats.name, processes, wall=at))

@@ -58,7 +58,7 @@ class CheckedModels:
         from edgekit.placement.checks_document import Checks
 
         failures = tuple(error.stated() for error in self.failures)
-        return Checks(tuple(one.document for one in self.results), failures)
+        return Checks(tuple(result.document for result in self.results), failures)
 
 
 def check_models(
@@ -109,13 +109,13 @@ def check_models(
     if not results:
         raise failures[0]
     failures += [
-        error for one in results for error in one.document.failures(fail_under, max_loadables)
+        error for result in results for error in result.document.failures(fail_under, max_loadables)
     ]
     checked = CheckedModels(tuple(results), tuple(failures))
     if sarif is not None:
         from edgekit.reports.sarif import sarif as sarif_of
 
-        write_json(sarif, sarif_of([one.document for one in results]))
+        write_json(sarif, sarif_of([result.document for result in results]))
     if markdown is not None:
         from edgekit.reports.markdown import write_markdown
 

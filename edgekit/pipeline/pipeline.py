@@ -410,7 +410,7 @@ class Pipeline:
             offered = (bundle.digest, bundle)
             steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
         releases = self._run(*steps).found.deploy
-        return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
+        return Deployed(dry_run, tuple(self.log.done), tuple(release.row() for release in releases))
 
     def _dry_run_steps(self) -> list[Step]:
         """Returns the steps of a deployment that does not change a board."""

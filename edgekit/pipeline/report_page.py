@@ -94,7 +94,9 @@ def page_of_run(
         write_json(page.with_suffix(".json"), report.to_json())
     if output is not None:
         write_report(report, output)
-    notes = [note for one in result.document.releases if one.taken_back for note in one.notes]
+    notes = [
+        note for release in result.document.releases if release.taken_back for note in release.notes
+    ]
     return ReportPage(output or page, report, tuple(notes))
 
 

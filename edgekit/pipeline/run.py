@@ -315,7 +315,7 @@ def _build(run: Run, record: StepRecord) -> Run:
         f"{accuracy_text(error, figures, gate.metric, gate.min)} ({on})"
     )
     if builds[0].board:
-        record.detail += "; built on " + ", ".join(one.board for one in builds)
+        record.detail += "; built on " + ", ".join(build.board for build in builds)
     if chosen := method_choice(context):
         record.detail += f"; INT8 by {method(context)}"
         if context.method_by_gate:
@@ -327,7 +327,7 @@ def _build(run: Run, record: StepRecord) -> Run:
         context.note(labelled.words)
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
-    own = [one.bucket for one in built_buckets(context) if one.bucket.accuracy is not None]
+    own = [bucket.bucket for bucket in built_buckets(context) if bucket.bucket.accuracy is not None]
     if own[1:]:
         worst = min(own, key=lambda one: one.accuracy.cosine if one.accuracy else 1.0)
         figure = worst.accuracy.cosine if worst.accuracy else 1.0

@@ -61,7 +61,7 @@ def from_torch(
     refused = (
         bool(sizes) and named and (is_factory(str(source)) or has_torch_ending(Path(str(source))))
     )
-    modules = {one.__module__.partition(".")[0] for one in type(source).__mro__}
+    modules = {base.__module__.partition(".")[0] for base in type(source).__mro__}
     if not example and not refused and (named or "torch" not in modules):
         return None
     from edgekit.config.loader import Config, config_name

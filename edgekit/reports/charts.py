@@ -204,7 +204,7 @@ class _Drawing:
         self.document = document
         self.begin, self.end = begin, end
         self.devices = list(document.utilisation)
-        self.networks = [one.name for one in document.networks]
+        self.networks = [network.name for network in document.networks]
         self.scale = (_WIDTH - _LEFT - 10) / (end - begin) if end > begin else 0.0
 
     def svg(self) -> str:

@@ -154,7 +154,7 @@ def timeline(facts: RunFacts) -> Timeline:
     slots = predicted_schedule(plan, facts.network)
     busy: dict[str, float] = {}
     for number, share in enumerate(plan.plans):
-        own = [one for one in plan.loadables if one.plan == number]
+        own = [loadable for loadable in plan.loadables if loadable.plan == number]
         for device, us in device_times(share, own).items():
             busy[device] = busy.get(device, 0.0) + us
     tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
@@ -507,7 +507,9 @@ def _change_text(ratio: float, quantity: str, more: str, less: str) -> str:
 
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
     plan = facts.plan
-    first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
+    first = device_times(
+        plan.plans[0], [loadable for loadable in plan.loadables if loadable.plan == 0]
+    )
     devices = device_rows(rows, first)
     on_dla = [row for row in devices if row.device != "GPU"]
     return Placement(
@@ -520,14 +522,14 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
         disputed_layers=sum(row.certainty == "disputed" for row in rows),
         loadables=[
             Loadable(
-                core=one.core,
-                layers=len(one.layers),
-                first=one.layers[0] if one.layers else "",
-                last=one.layers[-1] if one.layers else "",
-                memory=write(one.memory),
-                formats=dict(one.formats),
+                core=loadable.core,
+                layers=len(loadable.layers),
+                first=loadable.layers[0] if loadable.layers else "",
+                last=loadable.layers[-1] if loadable.layers else "",
+                memory=write(loadable.memory),
+                formats=dict(loadable.formats),
             )
-            for one in plan.loadables
+            for loadable in plan.loadables
         ],
         pools=dict(plan.pools),
         # the limit of each pool: the configured size, or the build's default

@@ -345,4 +345,4 @@ def warning_words(accuracy: Accuracy) -> list[str]:
 def part_words(accuracy: Accuracy) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
     constant = [one.output for one in accuracy.constant]
-    return [text.clean(one) for one in describe_parts(accuracy.groups, accuracy.scores, constant)]
+    return [text.clean(part) for part in describe_parts(accuracy.groups, accuracy.scores, constant)]

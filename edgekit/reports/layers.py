@@ -421,7 +421,7 @@ def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -
         total: Microseconds of everything timed.
         most: Rows at most.
     """
-    known = sorted(parts, key=lambda one: -one.us)
+    known = sorted(parts, key=lambda part: -part.us)
 
     def times(us: float) -> tuple[str, str]:
         return text.microseconds(us), percent(us / total if total > 0 else None)

@@ -226,7 +226,7 @@ def write_report(report: Report, paper: Paper) -> None:
     paper.add(
         "  \n".join(
             [
-                *(f"{icons[one.ok]}{escaped(one.words, 400)}" for one in report.answers()),
+                *(f"{icons[answer.ok]}{escaped(answer.words, 400)}" for answer in report.answers()),
                 ", ".join(escaped(fact) for fact in facts if fact),
             ]
         )
@@ -291,16 +291,16 @@ def write_bench(bench: Bench, paper: Paper) -> None:
     _write_measured(bench, paper)
     if on_cpu:  # a footnote, as in the terminal
         _write_verdict(bench, paper)
-    several = len({one.lane for one in bench.segments}) > 1
+    several = len({segment.lane for segment in bench.segments}) > 1
     segments = [
         [
-            *([str(one.lane + 1)] if several else []),
-            escaped(one.index),
-            escaped(one.device),
+            *([str(segment.lane + 1)] if several else []),
+            escaped(segment.index),
+            escaped(segment.device),
             text.microseconds(None if median is None else 1000 * median),
         ]
-        for one in bench.segments
-        for median in [(one.latency_ms or {}).get("median")]
+        for segment in bench.segments
+        for median in [(segment.latency_ms or {}).get("median")]
     ]
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
@@ -322,8 +322,8 @@ def _write_verdict(bench: Bench, paper: Paper) -> None:
     if other := serving_words(bench):
         paper.add(f"Measured: {escaped(other, 600)}.")
     reasons = [
-        f"- {escaped(one.message, 400)}. *{escaped(one.remedy, 400)}*"
-        for one in (verdict.reasons if verdict else ())
+        f"- {escaped(reason.message, 400)}. *{escaped(reason.remedy, 400)}*"
+        for reason in (verdict.reasons if verdict else ())
     ]
     if verdict and verdict.reasons and verdict.command:
         reasons.append(f"- measure again: {code(verdict.command)}")
@@ -364,8 +364,8 @@ def _write_checks(report: Report, paper: Paper) -> None:
         cosine = "not known" if accuracy.constant else measure_words(accuracy, "cosine")
         how = f" ({on})" if (on := text.compared_on(accuracy)) else ""
         rows.append([escaped(f"Cosine to FP32{how}", 400), cosine + gate])
-        rows += [["", escaped(one, 400)] for one in warning_words(accuracy)]
-        rows += [["", escaped(one, 400)] for one in part_words(accuracy)]
+        rows += [["", escaped(word, 400)] for word in warning_words(accuracy)]
+        rows += [["", escaped(part, 400)] for part in part_words(accuracy)]
         if not accuracy.constant:
             rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:
@@ -409,8 +409,8 @@ def _write_details(report: Report, paper: Paper) -> None:
     parts = report.measured_parts
     timed = sum(row.measured.us for row in report.layers if row.measured)
     wholes = [
-        [code(one.name), escaped(one.device), one.layers, one.time, one.share]
-        for one in part_cells(parts, timed + sum(one.us for one in parts))
+        [code(cell.name), escaped(cell.device), cell.layers, cell.time, cell.share]
+        for cell in part_cells(parts, timed + sum(part.us for part in parts))
     ]
     whole = ("timed as a whole", "device", "layers", "measured", "of all layers")
     paper.folded("Loadables and fusions, timed as a whole", whole, wholes, "llrrr")
@@ -437,7 +437,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     checks, failures = document.checks, document.failures
     icon = "❌" if failures else "✅"
     paper.add(f"### {icon} edgekit check: {counted(len(checks), 'model')}")
-    failed = [f"- {code(one.where)}: {prose(one.message, 400)}" for one in failures]
+    failed = [f"- {code(failure.where)}: {prose(failure.message, 400)}" for failure in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [
@@ -460,12 +460,12 @@ def write_checks(document: Checks, paper: Paper) -> None:
         "loadables",
     )
     paper.table(head, rows, "llllrrr")
-    for one in checks:
-        if one.buckets and one.range is not None:
-            shapes = [[escaped(cell) for cell in row] for row in buckets.bucket_rows(one.buckets)]
-            paper.add(f"**{buckets.TITLE}: {escaped(one.model)}**")
+    for check in checks:
+        if check.buckets and check.range is not None:
+            shapes = [[escaped(cell) for cell in row] for row in buckets.bucket_rows(check.buckets)]
+            paper.add(f"**{buckets.TITLE}: {escaped(check.model)}**")
             paper.table(buckets.HEAD, shapes, buckets.SIDES)
-            lines = buckets.range_lines(one.buckets, one.range)
+            lines = buckets.range_lines(check.buckets, check.range)
             paper.add("\n".join(f"- {prose(line, 400)}" for line in lines), "the range's cost")
     refused = [
         [
@@ -555,24 +555,25 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
     paper.add(f"### edgekit explain-log: {code(document.file)}")
     paper.add("  \n".join(escaped(line, 400) for line in document.headline))
     errors = [
-        f"- {prose(one.cause, 400)}. **Do:** {prose(one.remedy, 600)} ({escaped(one.source, 300)})"
-        for one in document.errors
+        f"- {prose(error.cause, 400)}. **Do:** {prose(error.remedy, 600)} "
+        f"({escaped(error.source, 300)})"
+        for error in document.errors
     ]
     errors += [
-        f"- no known cause: {code(one)}: search for it, or file an issue with the log"
-        for one in document.unknown_errors
+        f"- no known cause: {code(error)}: search for it, or file an issue with the log"
+        for error in document.unknown_errors
     ]
     if errors:
         paper.add("\n".join(errors), "errors")
     rules = [
         [
-            code(one.rule),
-            text.count(len(one.layers)),
-            code(one.layers[0]),
-            prose("; ".join(way.fix for way in one.fixes or [one]), 400),
-            escaped(one.source, 300),
+            code(rule.rule),
+            text.count(len(rule.layers)),
+            code(rule.layers[0]),
+            prose("; ".join(way.fix for way in rule.fixes or [rule]), 400),
+            escaped(rule.source, 300),
         ]
-        for one in document.rules
+        for rule in document.rules
     ]
     if rules:
         paper.table(
@@ -583,9 +584,12 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
         for one in document.unexplained
     ]
     paper.folded("Refused without a known rule", ("layer", "type", "words"), unknown)
-    loadables = [[code(one.name), text.count(len(one.layers))] for one in document.log.loadables]
+    loadables = [
+        [code(loadable.name), text.count(len(loadable.layers))]
+        for loadable in document.log.loadables
+    ]
     paper.folded("Loadables on the DLA", ("loadable", "layers"), loadables, "lr")
-    layers = [[code(one.name), escaped(one.kind)] for one in document.log.gpu_layers]
+    layers = [[code(layer.name), escaped(layer.kind)] for layer in document.log.gpu_layers]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
     if notes := [f"- {prose(sentence(note), 400)}" for note in document.notes]:
         paper.add("\n".join(notes), "notes")
@@ -595,7 +599,10 @@ def write_compare(compared: Comparison, paper: Paper) -> None:
     """Writes a comparison."""
     paper.add(f"### edgekit compare: {escaped(compared.metric)}")
     _write_answer(compared, paper)
-    rows = [[escaped(one.what), escaped(one.a), escaped(one.b)] for one in compared.differences]
+    rows = [
+        [escaped(difference.what), escaped(difference.a), escaped(difference.b)]
+        for difference in compared.differences
+    ]
     paper.folded("What else differs", ("", "A", "B"), rows)
     runs = [
         [
@@ -628,13 +635,13 @@ def _write_baseline(baseline: MoreComparison, paper: Paper) -> None:
     """Writes a row per metric, as on the page."""
     rows = [
         [
-            escaped(metric_name(one.metric)),
-            *map(escaped, compared_values(one)),
-            escaped(ratio_words(one)),
-            f"{_ICONS[one.direction]} "
-            f"{escaped(one.verdict)}{', above the threshold' if one.regression else ''}",
+            escaped(metric_name(metric.metric)),
+            *map(escaped, compared_values(metric)),
+            escaped(ratio_words(metric)),
+            f"{_ICONS[metric.direction]} "
+            f"{escaped(metric.verdict)}{', above the threshold' if metric.regression else ''}",
         ]
-        for one in compared_metrics(baseline)
+        for metric in compared_metrics(baseline)
     ]
     head = ("Against the baseline", "baseline", "this run", "difference", "answer")
     paper.table(head, rows, "lrrrl")

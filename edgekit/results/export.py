@@ -44,7 +44,9 @@ def export(
         form: JSON (the document on one line) or CSV (a header, then a line for each result);
             by default CSV if the file's name ends in .csv, else JSON.
     """
-    rows = [history_row(one).model_copy(update={"document": one.whole()}) for one in results]
+    rows = [
+        history_row(result).model_copy(update={"document": result.whole()}) for result in results
+    ]
     found = History(schema=HISTORY_SCHEMA, results=rows)
     if form is None:
         is_csv = isinstance(output, Path) and output.suffix.lower() == ".csv"

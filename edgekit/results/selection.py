@@ -123,7 +123,7 @@ def past_results(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
         return []
     names = dict.fromkeys(result.name for result in (*a, *b))
     with ResultStore() as store:
-        return [one for name in names for one in store.results(name=name, limit=_PAST)]
+        return [result for name in names for result in store.results(name=name, limit=_PAST)]
 
 
 def _conditions_text(name: str | None, board: str | None, but: Result | None) -> str:

@@ -415,7 +415,7 @@ def result_from_row(row: sqlite3.Row, marks: Sequence[str]) -> Result:
         fingerprint = json.loads(row["fingerprint"])
         at, commit = float(row["at"]), row["git_commit"]
         texts = [row[key] or "" for key in ("bundle", "release", "board", "host", "git_commit")]
-        if not isinstance(fingerprint, dict) or not all(isinstance(one, str) for one in texts):
+        if not isinstance(fingerprint, dict) or not all(isinstance(text, str) for text in texts):
             raise ValueError("a column has an unexpected value")
     except (TypeError, ValueError) as error:
         raise damaged_error(error) from error

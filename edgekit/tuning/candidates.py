@@ -222,8 +222,8 @@ class PlacementSpace:
             replace(
                 border,
                 transfers=tuple(
-                    replace(one, ways=tuple(_scale_cost(way, moved) for way in one.ways))
-                    for one in border.transfers
+                    replace(transfer, ways=tuple(_scale_cost(way, moved) for way in transfer.ways))
+                    for transfer in border.transfers
                 ),
             )
             for border in problem.borders
@@ -293,12 +293,12 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
     """Returns the terms of each plan of a mix; ``index`` is each layer's index in the network."""
     found = []
     for number, share in enumerate(plan.plans):
-        layers = tuple((device_class(one.device), index[one.name]) for one in share.layers)
+        layers = tuple((device_class(layer.device), index[layer.name]) for layer in share.layers)
         load: dict[str, list[tuple[str, int]]] = {}
         for one, pair in zip(share.layers, layers, strict=True):
             load.setdefault(one.device, []).append(pair)
-        launch = sum(one.launch_us for one in plan.loadables if one.plan == number)
-        own = sum(one.predicted_us for one in share.layers)
+        launch = sum(loadable.launch_us for loadable in plan.loadables if loadable.plan == number)
+        own = sum(layer.predicted_us for layer in share.layers)
         predicted = share.predicted or plan.predicted
         found.append(
             PlanTerms(

@@ -314,7 +314,7 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
             median(turns) if (turns := [*trial.turns(objective).values()]) else None, objective
         ),
         runs=len(trial.runs),
-        verdicts=[verdict.status for one in trial.runs if (verdict := one.run.verdict)],
+        verdicts=[verdict.status for run in trial.runs if (verdict := run.run.verdict)],
         layers_on_dla=sum(layer.device != "GPU" for layer in trial.plan.layers),
         loadables=len(trial.plan.loadables),
         transitions=trial.plan.transitions,
@@ -585,6 +585,6 @@ def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
 def _unique_prefix(name: str, others: Sequence[str]) -> str:
     """Returns the shortest prefix of a name that none of the others has; empty if there is none."""
     for end in range(1, len(name) + 1):
-        if not any(one.startswith(name[:end]) for one in others):
+        if not any(other.startswith(name[:end]) for other in others):
             return name[:end]
     return ""

@@ -93,7 +93,7 @@ class Tuning:
         self.duel: Duel | None = None
         self.notes: list[str] = []
         self.networks = {networks[0].name: networks[0]}
-        self._others = {one.name: one for one in networks[1:]}
+        self._others = {network.name: network for network in networks[1:]}
         self._journal, self._announce, self._clock = journal, announce, clock
         self._began = clock() - before_s
         self._spent_s = 0.0  # by earlier processes
@@ -133,7 +133,7 @@ class Tuning:
     @property
     def again_s(self) -> float:
         """Seconds of a plan's turn; at most the time of a build and measurement."""
-        return max(one.again_s for one in self.networks.values()) or self._longest_s
+        return max(network.again_s for network in self.networks.values()) or self._longest_s
 
     def space(self, network: str) -> PlacementSpace:
         """Returns a network's placements."""
@@ -521,7 +521,7 @@ class Tuning:
                 self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
                 return
             self._announce(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}", "")
-            number = 1 + max(one.turn or 0 for t in self.trials for one in t.runs)
+            number = 1 + max(run.turn or 0 for t in self.trials for run in t.runs)
             try:
                 for trial in (first, best) if turn % 2 == 0 else (best, first):
                     self._measure(trial, number)

@@ -217,24 +217,24 @@ class Trial:
 
     def cost(self, objective: str) -> float:
         """Returns the median of its runs' costs."""
-        return median([frame_cost(one.run, objective, self.plan) for one in self.runs])
+        return median([frame_cost(run.run, objective, self.plan) for run in self.runs])
 
     def search_cost(self, objective: str) -> float | None:
         """Returns the median of its runs' costs in the search; None if there is no run."""
-        runs = [one for one in self.runs if one.turn is None]
-        return median([frame_cost(one.run, objective, self.plan) for one in runs]) if runs else None
+        runs = [run for run in self.runs if run.turn is None]
+        return median([frame_cost(run.run, objective, self.plan) for run in runs]) if runs else None
 
     @property
     def samples(self) -> int:
         """Number of frames of all its runs."""
-        return sum(one.run.iterations or 1 for one in self.runs)
+        return sum(run.run.iterations or 1 for run in self.runs)
 
     def turns(self, objective: str) -> dict[int, float]:
         """Returns the measured cost of each turn."""
         return {
-            one.turn: frame_cost(one.run, objective, self.plan)
-            for one in self.runs
-            if one.turn is not None
+            run.turn: frame_cost(run.run, objective, self.plan)
+            for run in self.runs
+            if run.turn is not None
         }
 
     def segments(self) -> dict[tuple[int, int], tuple[str, tuple[str, ...], float, float]]:
@@ -242,11 +242,11 @@ class Trial:
         times: dict[tuple[int, int], list[float]] = {}
         facts: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
         for measured in self.runs:
-            for one in measured.run.segments:
-                if (us := _median_us(one)) is not None:
-                    key = one.lane, one.index
+            for segment in measured.run.segments:
+                if (us := _median_us(segment)) is not None:
+                    key = segment.lane, segment.index
                     times.setdefault(key, []).append(us)
-                    facts[key] = one.device, tuple(one.layers)
+                    facts[key] = segment.device, tuple(segment.layers)
         return {key: (*facts[key], median(each), _deviation(each)) for key, each in times.items()}
 
 
@@ -286,7 +286,7 @@ def profile_table(
             continue
         # a mix's frames alternate: their mean weights the plans by shares, their median fits no
         # plan
-        times = [_mean_us(one.run) for one in trial.runs]
+        times = [_mean_us(run.run) for run in trial.runs]
         parts = []
         for piece in plan_terms(trial.plan, space.index):
             names: dict[str, list[str]] = {}
@@ -324,7 +324,9 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
     ]
     rows = _profiled(last.run, merged, trial.plan)
     by_layers = {(device != "GPU", layers): sd for device, layers, _, sd in segments.values()}
-    formats = {frozenset(one.layers): dict(one.formats) for one in trial.plan.loadables}
+    formats = {
+        frozenset(loadable.layers): dict(loadable.formats) for loadable in trial.plan.loadables
+    }
     groups = match_rows(Profile("bench", "", rows), space.network, able).groups
     for group in groups:
         names = [space.network.layers[i].name for i in group.layers]
@@ -352,7 +354,7 @@ def _profiled(run: Bench, segments: Sequence[SegmentTimes], plan: Plan) -> tuple
 
 def _mean_us(run: Bench) -> float:
     samples = run.samples_ms
-    lanes = {one.lane for one in run.segments}
+    lanes = {segment.lane for segment in run.segments}
     if len(lanes) < 2 or not samples:
         return frame_cost(run, "latency")
     return 1e3 * math.fsum(samples) / len(samples)
@@ -644,11 +646,11 @@ def _energy_factors(
     """
     rows, measured = [], []
     for trial in trials:
-        runs = [busy for one in trial.runs if (busy := busy_us(one.run, trial.plan)) is not None]
+        runs = [busy for run in trial.runs if (busy := busy_us(run.run, trial.plan)) is not None]
         if runs and (energy := trial.runs[-1].run.energy) and energy.total:
             busy = {
-                device: median([one.get(device, 0.0) for one in runs])
-                for device in dict.fromkeys(name for one in runs for name in one)
+                device: median([run.get(device, 0.0) for run in runs])
+                for device in dict.fromkeys(name for run in runs for name in run)
             }
             rows.append(
                 [

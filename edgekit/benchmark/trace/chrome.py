@@ -605,7 +605,7 @@ def sound_trace(data: bytes) -> Trace | None:
         return None
     events = trace.events
     sound = events and all(
-        _is_sound_slice(one) or not event_faults("", one.to_json()) for one in events
+        _is_sound_slice(event) or not event_faults("", event.to_json()) for event in events
     )
     return trace if sound and not _faults_together(events) else None
 

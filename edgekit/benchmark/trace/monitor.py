@@ -14,7 +14,7 @@ _MOST = 200_000
 
 def _all_samples(monitor: Monitor | None) -> list[Sample]:
     samples = [*monitor.idle, *monitor.samples] if monitor else []
-    return sorted(samples, key=lambda one: one.t_s)[:_MOST]
+    return sorted(samples, key=lambda sample: sample.t_s)[:_MOST]
 
 
 def monitor_process(
@@ -49,7 +49,10 @@ def monitor_process(
 
 def monitor_wall(monitor: Monitor | None) -> float | None:
     """Returns the Unix time of ``t_s`` 0; None if no sample has it."""
-    return next((one.wall - one.t_s for one in _all_samples(monitor) if one.wall is not None), None)
+    return next(
+        (sample.wall - sample.t_s for sample in _all_samples(monitor) if sample.wall is not None),
+        None,
+    )
 
 
 def _add(process: TraceProcess, samples: list[Sample], zero_s: float) -> None:

@@ -227,7 +227,7 @@ def write_trace(
             name=name,
             processes=written.processes,
             left_out=written.left_out,
-            clocks={one.name: one.clock for one in written.processes},
+            clocks={process.name: process.clock for process in written.processes},
         )
         if target:
             facts = facts.model_copy(update={"target": target})
@@ -422,7 +422,13 @@ def times_process(
         DataError: "trace.time": a time is invalid.
     """
     process = TraceProcess(pid, "trtexec's iterations", BOARD_MEASURED, None)
-    zero = min((min(one.start_ms - one.h2d_ms, one.enqueued_ms) for one in iterations), default=0.0)
+    zero = min(
+        (
+            min(iteration.start_ms - iteration.h2d_ms, iteration.enqueued_ms)
+            for iteration in iterations
+        ),
+        default=0.0,
+    )
     if len(iterations) > _MOST:
         process.label = f"the first {_MOST} of {len(iterations)} iterations"
 

@@ -320,9 +320,9 @@ def _walls(
     Dates are truncated, not rounded: each sample was taken within the second after its date. All
     dates together are about as exact as the interval.
     """
-    if utc_offset_s is None or any(one.stamp is not None for one in samples):
-        return [one.stamp for one in samples]
-    said = [_wall(one) for one in samples]
+    if utc_offset_s is None or any(sample.stamp is not None for sample in samples):
+        return [sample.stamp for sample in samples]
+    said = [_wall(sample) for sample in samples]
     zeros = [wall - at for wall, at in zip(said, times, strict=True) if wall is not None]
     if not zeros:
         return [None] * len(samples)
@@ -333,7 +333,7 @@ def _walls(
 
 def _interval(samples: list[TegrastatsLine]) -> float:
     """Returns the seconds between two lines: from the first to the last change of the date."""
-    walls = [_wall(one) for one in samples]
+    walls = [_wall(sample) for sample in samples]
     changes = [
         number
         for number in range(1, len(walls))
@@ -349,7 +349,7 @@ def _interval(samples: list[TegrastatsLine]) -> float:
 
 def _times(samples: list[TegrastatsLine], interval: float) -> list[float]:
     """Returns the time of each sample: from its prefix, else at constant intervals."""
-    stamps = [one.stamp for one in samples]
+    stamps = [sample.stamp for sample in samples]
     exact = [stamp for stamp in stamps if stamp is not None]
     if len(exact) == len(stamps) and exact == sorted(exact):
         return exact

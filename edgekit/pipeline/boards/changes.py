@@ -102,15 +102,15 @@ def roll_back(
         return client.kind, client.note, answer
 
     rows = []
-    for one in request_from_boards([where], request, **settings):
-        if one.found is None:
-            rows.append(one.row(BoardToRollBack, name=one.board))
+    for board in request_from_boards([where], request, **settings):
+        if board.found is None:
+            rows.append(board.row(BoardToRollBack, name=board.board))
         else:
-            kind, note, answer = one.found
+            kind, note, answer = board.found
             rows.append(
-                one.row(
+                board.row(
                     RolledBackBoard,
-                    name=one.board,
+                    name=board.board,
                     kind=kind,
                     note=note,
                     before=answer.before,
@@ -302,14 +302,14 @@ def serve(
         return answer, (taken_back_note(client.name, serving, answer.taken_back, config),)
 
     rows: list[BoardServer | StoppedServer | BoardRow] = []
-    for one in request_from_boards([where], request, **settings):
-        if one.found is None:
-            rows.append(one.row(BoardRow))
-        elif isinstance(one.found[0], ServerStopped):
-            rows.append(one.row(StoppedServer, **vars(one.found[0])))
+    for board in request_from_boards([where], request, **settings):
+        if board.found is None:
+            rows.append(board.row(BoardRow))
+        elif isinstance(board.found[0], ServerStopped):
+            rows.append(board.row(StoppedServer, **vars(board.found[0])))
         else:
-            answer, notes = one.found
-            rows.append(one.row(BoardServer, **vars(answer), notes=notes))
+            answer, notes = board.found
+            rows.append(board.row(BoardServer, **vars(answer), notes=notes))
     return Serving(name, action, tuple(rows))
 
 

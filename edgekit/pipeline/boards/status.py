@@ -65,18 +65,20 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
     def request(client: BoardClient) -> tuple[str, BoardStatus]:
         found = client.status(app)
         deployments = [app.deployment for app in found.apps.values() if app.deployment is not None]
-        if any(one.state not in ENDED and not one.alive for one in deployments):
+        if any(
+            deployment.state not in ENDED and not deployment.alive for deployment in deployments
+        ):
             client.resume(app)
             found = client.status(app)
         return client.kind, found
 
     rows: list[ReachedBoard | UnknownBoard] = []
-    for one in request_from_boards(wheres, request, **settings):
-        if one.found is None:
-            rows.append(one.row(UnknownBoard))
+    for board in request_from_boards(wheres, request, **settings):
+        if board.found is None:
+            rows.append(board.row(UnknownBoard))
         else:
-            kind, found = one.found
-            rows.append(one.row(ReachedBoard, **vars(found), kind=kind))
+            kind, found = board.found
+            rows.append(board.row(ReachedBoard, **vars(found), kind=kind))
     return Status(tuple(rows))
 
 

@@ -308,7 +308,7 @@ def proposed_layers(
 
 def _int8_layers(context: Context) -> frozenset[str]:
     """Returns the layers that the plan has in INT8."""
-    return frozenset(one.name for one in plan(context).layers if one.precision == "int8")
+    return frozenset(layer.name for layer in plan(context).layers if layer.precision == "int8")
 
 
 class TrialBuilds:

@@ -87,7 +87,7 @@ def board_settings(
     idle_s = section.idle_s
     if idle_s is None:
         idle_s = _IDLE_S if backend != "reference" and section.monitor_ms else 0.0
-    names = {one.name for one in fields(BenchSettings)}
+    names = {field.name for field in fields(BenchSettings)}
     settings = BenchSettings(
         **section.model_dump(include=names), idle_ms=1000 * idle_s, profile=profile
     )

@@ -257,7 +257,7 @@ def _check_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
         loadables={"DLA0": len(held)} if held else {},
         latency_us=None if times is None else times.auto_us,
         gpu_us=None if times is None else times.auto_us - times.dla_us,
-        weight_bytes=sum(one.weight_bytes for one in judged_layers(net, judgement)),
+        weight_bytes=sum(layer.weight_bytes for layer in judged_layers(net, judgement)),
         pools=core_memory(held),
     )
     us = None if times is None else times.gpu_only_us
@@ -296,8 +296,8 @@ def built_bucket(context: Context, bucket: Bucket) -> Bucket:
 def _plan_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     found = plan(context)
     cores: dict[str, list[MemoryNeed]] = {}
-    for one in found.loadables:
-        cores.setdefault(f"DLA{one.core}", []).append(one.memory)
+    for loadable in found.loadables:
+        cores.setdefault(f"DLA{loadable.core}", []).append(loadable.memory)
     needs = [together(each) for each in cores.values()]
     precision = {layer.name: layer.precision for layer in found.layers}
     bucket = Bucket(
@@ -315,9 +315,9 @@ def _plan_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
             if layer.name in precision
         ),
         pools=MemoryNeed(
-            max((one.managed_sram for one in needs), default=0),
-            max((one.local_dram for one in needs), default=0),
-            max((one.global_dram for one in needs), default=0),
+            max((need.managed_sram for need in needs), default=0),
+            max((need.local_dram for need in needs), default=0),
+            max((need.global_dram for need in needs), default=0),
         ),
     )
     baselines = found.baselines_rewritten or found.baselines

@@ -213,7 +213,7 @@ def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
 def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
     names = [item.name for item in dataclasses.fields(BoardEngine)]
     engines = (
-        BoardEngine(**{name: getattr(one, name) for name in names}) for one in result.engines
+        BoardEngine(**{name: getattr(engine, name) for name in names}) for engine in result.engines
     )
     return BoardBuild(
         built.board,
@@ -273,7 +273,7 @@ def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
     """
     if backend_for(context, boards) == "reference":
         return [_reference_build(context)]
-    every = (build_for(context, boards, one) for one in boards.clients())
+    every = (build_for(context, boards, client) for client in boards.clients())
     return list({built.key: built for built in every}.values())
 
 
@@ -341,20 +341,20 @@ def _with_variants(
         made = build_range(rest, profiles, values)
         variants.append(BuiltVariant(rest, made, START, profiles, values))
     notes = [
-        f"shape {shape_text(network_sizes(one.context))}: {note}"
-        for one in variants
-        for note in one.built.notes
-        if not one.profiles
+        f"shape {shape_text(network_sizes(variant.context))}: {note}"
+        for variant in variants
+        for note in variant.built.notes
+        if not variant.profiles
     ]
-    notes += [note for one in variants if one.profiles for note in one.built.notes]
+    notes += [note for variant in variants if variant.profiles for note in variant.built.notes]
     parts = [
         [
-            one.built.key,
-            one.load,
-            [dict(p) for p in one.profiles],
-            *([dict(one.values)] if one.values else []),
+            variant.built.key,
+            variant.load,
+            [dict(p) for p in variant.profiles],
+            *([dict(variant.values)] if variant.values else []),
         ]
-        for one in variants
+        for variant in variants
     ]
     return dataclasses.replace(
         own,
@@ -442,7 +442,9 @@ def build_on(
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: cache.blob(digest) for digest in digests}
 
-    logs = {one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines}
+    logs = {
+        engine.key: cache.blob(engine.log).decode("utf-8", "replace") for engine in result.engines
+    }
     made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
     notes, comparison = list(made.notes), None
     if not profiles:  # an engine of a range has no planned layers
@@ -483,7 +485,7 @@ def convert_weights(
     from edgekit.tensorrt.artefacts import artefacts_of, unchangeable_weights
 
     assert built.result is not None, "requested although a board built the engines"
-    unchangeable = sorted({one.refit for one in built.result.engines} & {"identical", "none"})
+    unchangeable = sorted({engine.refit for engine in built.result.engines} & {"identical", "none"})
     if unchangeable:
         raise UsageError(
             "the engines accept only the weights they were built with",
@@ -497,7 +499,7 @@ def convert_weights(
     made = artefacts_of(request, built.result, lanes, lambda digests: {}, keep)
     own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
-    if fixed or any(one.refit == "none" for one in made.entries.values()):
+    if fixed or any(entry.refit == "none" for entry in made.entries.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
@@ -547,7 +549,7 @@ def _cached_record(kept: object) -> BuildRecord | None:
 
 def _blob_digests(result: BuildResult) -> list[str]:
     """Returns the blobs of a build to copy; the unstripped plans stay on the board."""
-    found = [x for one in result.engines for x in (one.engine, one.inspector, one.log)]
+    found = [x for engine in result.engines for x in (engine.engine, engine.inspector, engine.log)]
     found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 
@@ -569,9 +571,9 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
     """Returns the notes by subject: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
     about += [
-        f"shape {shape_text(one.bucket.shapes)}: {accuracy_words(one.bucket.accuracy)}"
-        for one in built_buckets(context)[1:]
-        if one.bucket.accuracy is not None
+        f"shape {shape_text(bucket.bucket.shapes)}: {accuracy_words(bucket.bucket.accuracy)}"
+        for bucket in built_buckets(context)[1:]
+        if bucket.bucket.accuracy is not None
     ]
     about += _range_accuracy(context, builds[0])
     scales = plan_scales(context)
@@ -581,7 +583,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         build.append(
             "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
         )
-    about += [one.note for one in approximations(context)]
+    about += [approximation.note for approximation in approximations(context)]
     if context.file.model.builtin is not None:
         about.append(
             "the network's weights are random: accuracy only shows how closely the "

@@ -380,7 +380,9 @@ def _reweigh_shapes(
             where=context.config.document.where(("model",)),
             hint="build again with the other file: set it as the model and use edgekit run",
         )
-    every = in_one_bundle([built.artefacts, *(one.built.artefacts for one in built.variants)])
+    every = in_one_bundle(
+        [built.artefacts, *(variant.built.artefacts for variant in built.variants)]
+    )
     networks: list[Model | None] = [other]
     found: list[Artefacts] = []
     known: dict[str, str] = {}
@@ -442,17 +444,17 @@ def _pack(
         memory=_memory(context, built),
         variants=[
             ShapeVariant(
-                network(one.context),
-                plan(one.context),
-                one.built.artefacts,
-                _range_outputs(one)
-                if one.profiles and one.built.golden is None
-                else _golden_outputs(one.context, one.built),
-                one.profiles,
-                one.load,
-                one.values,
+                network(variant.context),
+                plan(variant.context),
+                variant.built.artefacts,
+                _range_outputs(variant)
+                if variant.profiles and variant.built.golden is None
+                else _golden_outputs(variant.context, variant.built),
+                variant.profiles,
+                variant.load,
+                variant.values,
             )
-            for one in built.variants
+            for variant in built.variants
         ],
         padding=padding,
         head=load_head(context),

@@ -189,7 +189,7 @@ def inputs_identity(context: Context) -> list[Any]:
 
     For a Python function this is its module's file: the data that the function reads are not seen.
     """
-    functions = [one.function for one in user_plugins(context) if one.function is not None]
+    functions = [plugin.function for plugin in user_plugins(context) if plugin.function is not None]
     run = [[function.spec, path_identity(function.file)] for function in functions]
     if run:
         context.note(

@@ -199,8 +199,8 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             files = iter(pictures)
             while some := list(islice(files, rows.batch)):
                 images = [read_image(one.file, prepare.mode) for one in some]
-                placings.extend(prepare.placing(one.height, one.width) for one in images)
-                yield {name: rows.filled([prepare(one)[0] for one in images])}
+                placings.extend(prepare.placing(image.height, image.width) for image in images)
+                yield {name: rows.filled([prepare(image)[0] for image in images])}
 
         matched = Boxes(kept)
         as_built: list[list[Found]] = []
@@ -229,8 +229,11 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             matched.counted(),
         )
 
-    objects = [[str(one.file), one.boxes.tolist(), one.classes.tolist()] for one in pictures]
-    stamps = file_stamps([one.file for one in pictures])
+    objects = [
+        [str(picture.file), picture.boxes.tolist(), picture.classes.tolist()]
+        for picture in pictures
+    ]
+    stamps = file_stamps([picture.file for picture in pictures])
     identity = write(head), write(kept), objects, stamps, inputs_identity(context)
     return context.stored(LabelledBoxes, "labelled boxes", compute, build_key(context), *identity)
 

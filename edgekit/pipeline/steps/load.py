@@ -312,9 +312,9 @@ def user_model(context: Context) -> Model:
         ModelError: "model.plugin": a plugin takes only INT8, and gets floats.
     """
     model = _load_cut(context)
-    if not any(one.formats for one in model.plugins):
+    if not any(plugin.formats for plugin in model.plugins):
         return model
-    plugins = tuple(_without_int8(context, one, model) for one in model.plugins)
+    plugins = tuple(_without_int8(context, plugin, model) for plugin in model.plugins)
     return model if plugins == model.plugins else replace(model, plugins=plugins)
 
 
@@ -453,7 +453,9 @@ def verdict_inputs(context: Context) -> tuple[str, ...]:
         scales = json_digest(dict(found.scales))
     typed = ("Q/DQ",) if needs_qdq_nodes(context) else ()
     # the types that a plugin runs in, and the cost of the reformats beside it
-    formats = [[one.title, *one.formats] for one in user_model(context).plugins if one.formats]
+    formats = [
+        [plugin.title, *plugin.formats] for plugin in user_model(context).plugins if plugin.formats
+    ]
     own = (json_digest(formats),) if formats else ()
     return context.file.target, context.file.precision, context.tensorrt, scales, *typed, *own
 

@@ -86,9 +86,9 @@ def frame_context(context: Context, shapes: Sizes) -> FrameContext | None:
     sizes = {**own, **shapes}
     if sizes == own:
         return FrameContext(context)
-    for one in built_buckets(context):
-        if dict(one.bucket.shapes) == sizes and one.bucket.engine == OWN:
-            return FrameContext(one.context)
+    for bucket in built_buckets(context):
+        if dict(bucket.bucket.shapes) == sizes and bucket.bucket.engine == OWN:
+            return FrameContext(bucket.context)
     if not gpu_profiles(context) or requested_shapes(context).profile_of(sizes) is None:
         return None
     return FrameContext(
@@ -110,12 +110,12 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     """
     request, own = requested_shapes(context), network_sizes(context)
     sizes = {**own, **shapes}
-    known = [own, *({**own, **one} for one in request.buckets)]
+    known = [own, *({**own, **bucket} for bucket in request.buckets)]
     profiles = gpu_profiles(context)
     ranged = bool(profiles) and request.profile_of(sizes) is not None
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
-    near = sorted(request.buckets, key=lambda one: distance(one, sizes))
+    near = sorted(request.buckets, key=lambda bucket: distance(bucket, sizes))
     buckets = [shape_text(one) for one in near]
     ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in profiles]
     raise UsageError(
@@ -191,7 +191,7 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
     Proved by structure (no operator mixes the entries of the batch) and on random inputs: the
     engines of each bucket give bit-identical outputs for two different paddings.
     """
-    own = [one.context for one in built_buckets(context) if one.bucket.engine == OWN]
+    own = [bucket.context for bucket in built_buckets(context) if bucket.bucket.engine == OWN]
     batches = {one: _batch(one) for one in own}
     request = requested_shapes(context)
     opened = {sizes.min[:1] != sizes.max[:1] for p in request.profiles for sizes in p.values()}

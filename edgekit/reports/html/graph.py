@@ -208,7 +208,7 @@ def graph_view(report: Report) -> View | None:
         return None
     numbers = {row.number for row in report.layers}
     edges = [(a, b) for a, b in graph.edges if a in numbers and b in numbers]
-    segments = {one.segment: one for one in graph.segments}
+    segments = {segment.segment: segment for segment in graph.segments}
     between = [(a, b) for a, b, _ in graph.segment_edges if a in segments and b in segments]
     devices = {number: one.device for number, one in segments.items()}
     order = dict.fromkeys([*report.timeline.tracks, *devices.values()])
@@ -244,12 +244,12 @@ def graph_view(report: Report) -> View | None:
         ],
         "reformats": [
             {
-                "device": text.clean(one.device),
-                "css": device_class(one.device),
-                "what": f"reformats for segment {one.segment}",
-                "time": text.microseconds(one.predicted_us),
+                "device": text.clean(reformat.device),
+                "css": device_class(reformat.device),
+                "what": f"reformats for segment {reformat.segment}",
+                "time": text.microseconds(reformat.predicted_us),
             }
-            for one in graph.reformats
+            for reformat in graph.reformats
         ],
         "devices": [
             {"device": text.clean(device), "css": device_class(device)} for device in lanes

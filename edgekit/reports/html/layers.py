@@ -41,10 +41,10 @@ def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = (
     slowest = max((row.predicted_us for row in rows), default=0.0)
     measured = [row.measured for row in rows if row.measured]
     times = [one.us for one in measured]
-    wholes = part_cells(parts, sum(times) + sum(one.us for one in parts))
-    labels = {one.whole: one.label for one in wholes if one.label}
+    wholes = part_cells(parts, sum(times) + sum(part.us for part in parts))
+    labels = {whole.whole: whole.label for whole in wholes if whole.label}
     light = {row.number for row in sorted(rows, key=lambda row: -board_us(row))[ON_PAPER:]}
-    clocks = [*(one.clock for one in measured), *(one.clock for one in parts)]
+    clocks = [*(one.clock for one in measured), *(part.clock for part in parts)]
     label = f"Predicted time of {counted(len(rows), 'layer')} in graph order"
     return {
         "rows": [_row(row, slowest, labels, light=row.number in light) for row in rows],
@@ -54,8 +54,8 @@ def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = (
         "clock": text.clean(clocks[0]) if clocks else "",
         "order": order_words(rows),
         "parts": [
-            {**asdict(one), "css": charts.device_class(one.device) if one.device else ""}
-            for one in wholes
+            {**asdict(whole), "css": charts.device_class(whole.device) if whole.device else ""}
+            for whole in wholes
         ],
         "skyline": Markup(charts.skyline([(row.device, row.predicted_us) for row in rows], label)),
         "slowest": [
@@ -141,7 +141,7 @@ def _slow_layer(row: ReportedLayer, slowest: float, longest: float) -> View:
 
 def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
     """Returns the lines of the tree of modules, each with its depth; empty without modules."""
-    clocks = {one.clock for one in modules}
+    clocks = {module.clock for module in modules}
     measured = "" if clocks == {"predicted"} else "measured on the board where all of it was"
     return [
         {

@@ -79,7 +79,7 @@ def _frame(
     tracks: Sequence[str], slots: Sequence[Slot], end: float, clock: str, linked: Collection[int]
 ) -> View:
     at_work = {slot.device for slot in slots}
-    tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
+    tracks = [track for track in dict.fromkeys([*tracks, *at_work]) if track in at_work]
     return {
         "clock": clock_tag(clock),
         "tracks": [
@@ -166,7 +166,7 @@ def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
     yield "Iterations", text.count(bench.iterations)
     yield "Coefficient of variation", percent(bench.coefficient_of_variation, 2)
     if (streams := bench.streams) and len(streams) > 1:
-        each = ", ".join(text.significant(one.throughput_qps) for one in streams)
+        each = ", ".join(text.significant(stream.throughput_qps) for stream in streams)
         yield "Streams", f"{len(streams)}: {each} inferences/s"
     yield from cost_facts(bench)
 
@@ -186,7 +186,9 @@ def power_view(power: ReportedPower | None) -> View | None:
         "title": power_title(power),
         "energy": _energy(power.energy) if power.energy else None,
         "facts": _power_facts(power),
-        "warnings": [text.clean(one) for one in power.monitor.warnings] if power.monitor else [],
+        "warnings": [text.clean(warning) for warning in power.monitor.warnings]
+        if power.monitor
+        else [],
     }
 
 

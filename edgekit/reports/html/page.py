@@ -337,7 +337,8 @@ def page_view(report: Report) -> View:
             if fact
         ],
         "answer": [
-            {"words": text.clean(one.words), "css": css[one.ok]} for one in report.answers()
+            {"words": text.clean(answer.words), "css": css[answer.ok]}
+            for answer in report.answers()
         ],
         "sections": _sections(report),
         "verdict": verdict_view(report.verdict),
@@ -346,7 +347,9 @@ def page_view(report: Report) -> View:
         "placement": _placement(report.placement),
         "shapes": _shapes(report),
         "prediction": _prediction(report.predicted),
-        "timeline": timeline_view(report.timeline, {one.segment for one in report.graph.segments}),
+        "timeline": timeline_view(
+            report.timeline, {segment.segment for segment in report.graph.segments}
+        ),
         "accuracy": accuracy_view(report.accuracy, report.calibration),
         "bundle": bundle_view(report.bundle, report.refit),
         "built": built_view(report.built),

@@ -46,7 +46,7 @@ def _view(document: Plans, name: str) -> View:
         )
     cores = document.loadables.cores
     return {
-        "title": text.clean(name or ", ".join(one.name for one in document.networks)),
+        "title": text.clean(name or ", ".join(network.name for network in document.networks)),
         "facts": [
             text.clean(document.target),
             text.clean(document.power_mode),
@@ -80,7 +80,7 @@ def _view(document: Plans, name: str) -> View:
             {"name": text.POOLS.get(pool, pool), "size": text.size(size)}
             for pool, size in document.pools.items()
         ],
-        "segments": [_segments(one, document.timeline) for one in document.networks],
+        "segments": [_segments(network, document.timeline) for network in document.networks],
         "notes": [sentence(text.clean(note)) for note in document.notes],
         "contention": text.clean(document.contention.source),
     }

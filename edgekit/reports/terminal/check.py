@@ -130,10 +130,10 @@ def _add_parse(page: Page, parse: Parse) -> None:
     page.add()
     page.add("What the parser refuses, and how to fix it", style="bold")
     groups: dict[tuple[str, str, str], list[ParseProblem]] = {}
-    for one in problems:
-        groups.setdefault((one.message, one.place, one.fix), []).append(one)
+    for problem in problems:
+        groups.setdefault((problem.message, problem.place, problem.fix), []).append(problem)
     for (message, place, fix), nodes in list(groups.items())[:_PROBLEMS]:
-        names = listed([one.node for one in nodes], _NAMED)
+        names = listed([node.node for node in nodes], _NAMED)
         page.add(f"{nodes[0].operator}  {counted(len(nodes), 'node')}", indent=2, style="bold")
         page.add(f"{names}: {message}", indent=4, hang=2)
         if place:

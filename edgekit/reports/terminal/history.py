@@ -86,8 +86,8 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
 def _settings(results: Sequence[Result]) -> list[str]:
     """Returns for each result the settings that are not the same in all results."""
     flat = [
-        {key: describe_value(value) or ABSENT for key, value in write(one.settings).items()}
-        for one in results
+        {key: describe_value(value) or ABSENT for key, value in write(result.settings).items()}
+        for result in results
     ]
     keys = dict.fromkeys(key for one in flat for key in one)
     other = [key for key in keys if len({one.get(key) for one in flat}) > 1]
@@ -117,7 +117,10 @@ def result_text(result: Result) -> str:
         ("marks", ", ".join(result.marks)),
         ("clock", document.clock or ""),
         ("verdict", result.verdict or ""),
-        *(("", one.message) for one in (document.verdict.reasons if document.verdict else ())),
+        *(
+            ("", reason.message)
+            for reason in (document.verdict.reasons if document.verdict else ())
+        ),
         ("board", f"{_board(result)} {result.host}".strip()),
         ("target", f"{document.target or ''} {result.power_mode or ''}".strip()),
         ("precision", document.precision or ""),

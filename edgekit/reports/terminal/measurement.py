@@ -65,9 +65,9 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
         yield from _verdict(bench.verdict, on_cpu=on_cpu)
     notes = bench.notes
     if (monitor := bench.monitor) and monitor.log:
-        notes = [*notes, *(f"{monitor.log}: {one}" for one in monitor.warnings)]
-    for one in notes:
-        yield paragraph(f"note: {sentence(one)}")
+        notes = [*notes, *(f"{monitor.log}: {warning}" for warning in monitor.warnings)]
+    for note in notes:
+        yield paragraph(f"note: {sentence(note)}")
 
 
 def _verdict(verdict: Verdict | None, *, on_cpu: bool) -> Iterator[RenderableType]:
@@ -122,9 +122,9 @@ def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
         yield (
             "streams",
             "; ".join(
-                f"{one.stream + 1}: {text.significant(one.throughput_qps)}/s, "
-                f"{counted(one.iterations, 'frame')}"
-                for one in bench.streams
+                f"{stream.stream + 1}: {text.significant(stream.throughput_qps)}/s, "
+                f"{counted(stream.iterations, 'frame')}"
+                for stream in bench.streams
             ),
         )
     if cold := bench.cold:
@@ -147,13 +147,13 @@ def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
     if predicted and bench.clock == "board-measured":
         share = 1000 * latency["median"] / predicted
         yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f}x that"
-    for one in bench.trtexec.engines if bench.trtexec else ():
-        if one.difference is not None:
+    for engine in bench.trtexec.engines if bench.trtexec else ():
+        if engine.difference is not None:
             yield (
                 "trtexec",
-                f"{one.device} {one.index}: median {one.trtexec_ms:.3f} ms "
-                f"({one.compared}), ours {one.ours_ms:.3f} ms "
-                f"({100 * one.difference:+.1f} %)",
+                f"{engine.device} {engine.index}: median {engine.trtexec_ms:.3f} ms "
+                f"({engine.compared}), ours {engine.ours_ms:.3f} ms "
+                f"({100 * engine.difference:+.1f} %)",
             )
 
 

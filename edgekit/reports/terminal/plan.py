@@ -394,7 +394,7 @@ def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableTyp
 
 def _lanes(document: Plans, width: int) -> list[str]:
     """Returns a row of letters for each device, and their meanings."""
-    names = [one.name for one in document.networks]
+    names = [network.name for network in document.networks]
     letters = dict(zip(names, "ABCDEFGHIJKLMNOP", strict=False))
     label = max(map(len, document.utilisation)) + 2
     columns = width - label - 2

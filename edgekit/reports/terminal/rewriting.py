@@ -44,7 +44,10 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
     rows.append(("loadables", *(str(one.loadables) for one in both)))
     rows.append(("transitions", *(str(one.transitions) for one in both)))
     predictions = (one.predicted for one in both)
-    latencies = (ABSENT if one is None else text.microseconds(one.auto_us) for one in predictions)
+    latencies = (
+        ABSENT if prediction is None else text.microseconds(prediction.auto_us)
+        for prediction in predictions
+    )
     rows.append(("predicted latency", *latencies))
     yield table(("", "before", "after"), rows, "lrr")
     for note in document.notes:

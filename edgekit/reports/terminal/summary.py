@@ -178,7 +178,7 @@ def _accuracy(accuracy: Accuracy) -> str:
     if not accuracy.constant:
         cell += ("\n" if cell else "") + ", ".join(parts)
     cell += f"\non {data}" if data else ""
-    cell += "".join(f"\n{one}" for one in part_words(accuracy))
+    cell += "".join(f"\n{part}" for part in part_words(accuracy))
     segments = accuracy.segments
     several = text.several_plans(segment.lane for segment in segments)
     cell += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
@@ -261,9 +261,9 @@ def terminal_summary(report: Report, console: Console) -> None:
         f"TensorRT {report.tensorrt}",
     ]
     console.print()
-    for one in report.answers():
-        style = "bold red" if one.ok is False else "bold"
-        console.print(Text(text.clean(one.words), style=style), width=width)
+    for answer in report.answers():
+        style = "bold red" if answer.ok is False else "bold"
+        console.print(Text(text.clean(answer.words), style=style), width=width)
     console.print()
     console.print(
         Panel(
@@ -474,7 +474,7 @@ def _loadables(plan: Plan) -> Table:
 def _reformats(plan: Plan) -> Iterator[str]:
     several = len(plan.plans) > 1
     for number in range(len(plan.plans)):
-        own = [one for one in plan.reformats if one.plan == number]
+        own = [reformat for reformat in plan.reformats if reformat.plan == number]
         total = text.microseconds(sum(one.us for one in own))
         whose = f"plan {number + 1}: " if several else ""
         yield f"{whose}{counted(len(own), 'reformat')} on the GPU, {total}"
