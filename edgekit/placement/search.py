@@ -341,15 +341,12 @@ def period_starts(
     found = [minimise(problem, latency, effort=effort.part(effort.left / 2)).placing]
     found += [evaluate(problem, modes, goal) for modes in _best_cuts(problem)]
     if len(problem.cores) > 1:
-        starts = [p for p in found if p and not _uses(problem, p) - {0, problem.cores[0]}]
+        first_core = {0, problem.cores[0]}
+        starts = [p for p in found if p and {problem.device(m) for m in p.modes} <= first_core]
         alone = minimise(limit_cores(problem), goal, starts=starts, effort=effort).placing
         if alone is not None:
             found.append(evaluate(problem, alone.modes, goal))
     return [placing for placing in found if placing is not None]
-
-
-def _uses(problem: PlacementProblem, placing: Placing) -> set[int]:
-    return {problem.device(m) for m in placing.modes}
 
 
 def _best_cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:

@@ -69,7 +69,7 @@ def _better(
     workload: Workload, objective: str, best: Timetable | None, ran: Timetable
 ) -> Timetable:
     value = timetable_value(workload, objective, ran)
-    if not _in_time(workload, ran):
+    if _lateness(workload, ran) > 1 + 1e-9:
         ran = replace(ran, value=float("inf"))
         late = best is not None and best.value == float("inf")
         if best is None or (late and _lateness(workload, ran) < _lateness(workload, best)):
@@ -77,10 +77,6 @@ def _better(
         return best
     ran = replace(ran, value=value)
     return ran if best is None or value < best.value - 1e-9 else best
-
-
-def _in_time(workload: Workload, table: Timetable) -> bool:
-    return _lateness(workload, table) <= 1 + 1e-9
 
 
 def _lateness(workload: Workload, table: Timetable) -> float:

@@ -394,7 +394,9 @@ class _ScaledRequest:
             step = math.lcm(*workload.frames)
             hyper = step * math.ceil(float(whole) * units / step)
             self.unit_us = float(whole) / hyper
-        deadlines = [self._deadline_us(chain, horizon) for chain in workload.chains]
+        deadlines = [
+            horizon if chain.deadline_us is None else chain.deadline_us for chain in workload.chains
+        ]
         limits = [min(horizon, within * deadline) for deadline in deadlines]
         self.weights, self.longest_us, self.error = _weights(deadlines)
         goals = {"latency": "ratio", "makespan": "end", "load": "load"}
@@ -444,9 +446,6 @@ class _ScaledRequest:
         longest = max((float(c.period_us or 0) for c in self.workload.chains), default=0.0)
         deadline = max((c.deadline_us or 0.0 for c in self.workload.chains), default=0.0)
         return 4 * max(total, longest, deadline) + 1
-
-    def _deadline_us(self, chain: NetworkChain, horizon: float) -> float:
-        return horizon if chain.deadline_us is None else chain.deadline_us
 
     def _most(self, within: float, horizon: float) -> int:
         if self.objective == "latency":

@@ -24,7 +24,6 @@ from edgekit.solver.evaluation import (
 from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
-    Cost,
     Effort,
     Goal,
     Optimum,
@@ -156,7 +155,11 @@ class _Solver:
         problem = self.problem
         cheapest = [
             min(
-                (problem.device(m) in problem.cores, self._value_of(cost), m)
+                (
+                    problem.device(m) in problem.cores,
+                    self.goal.value(cost.load_us, cost.energy_uj),
+                    m,
+                )
                 for m, cost in enumerate(row)
                 if cost is not None
             )[-1]
@@ -173,9 +176,6 @@ class _Solver:
             if modes not in found:
                 found.append(modes)
         return found
-
-    def _value_of(self, cost: Cost) -> float:
-        return self.goal.value(cost.load_us, cost.energy_uj)
 
     def done(self, gap: float) -> bool:
         """Returns True if the best placement, or that none exists, is proven to a gap."""

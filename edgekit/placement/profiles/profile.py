@@ -207,13 +207,6 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
     return tuple(sorted(both, key=lambda pair: pair[0].place))
 
 
-# ``edgekit.profile/1``: a table of measurements on a board, of one plan or of many.
-#
-# A row is a sum of layers on a device, in the formats of its border tensors; several measurements
-# of the same sum are merged. Measurements that agree are pooled. Of contradicting measurements the
-# newest counts, unless it has far fewer samples, and the table lists the contradiction.
-
-
 class LayerRow(Document):
     """A sum of layers that ran as one on a device, in the formats of its border tensors.
 
@@ -290,6 +283,11 @@ class Contradiction(Document):
 
 class ProfileTable(Document):
     """Measurements on a board, of one plan or of many: an ``edgekit.profile/1``."""
+
+    # A row is a sum of layers on a device, in the formats of its border tensors; several
+    # measurements of the same sum are merged. Measurements that agree are pooled. Of contradicting
+    # measurements the newest counts, unless it has far fewer samples, and the table lists the
+    # contradiction.
 
     schema_: Literal["edgekit.profile/1"] = Field(alias="schema")
     clock: ClockName | None = Field(None, description="cpu-measured or board-measured")

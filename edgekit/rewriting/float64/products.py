@@ -69,15 +69,12 @@ def _softmax(call: Call) -> Sequence[np.ndarray] | None:
     return [(np.exp(x) / total).reshape(shape)]
 
 
-def _channels(value: np.ndarray, rank: int) -> np.ndarray:
-    return wide(value).reshape(-1, *(1,) * (rank - 2))
-
-
 def _batch_norm(call: Call) -> Sequence[np.ndarray] | None:
     if call.whole("training_mode", 0) or call.outputs > 1:
         return None
     x = call.wide(0)
-    scale, bias, mean, var = (_channels(call.array(i), x.ndim) for i in (1, 2, 3, 4))
+    by_channel = (-1, *(1,) * (x.ndim - 2))
+    scale, bias, mean, var = (wide(call.array(i)).reshape(by_channel) for i in (1, 2, 3, 4))
     factor = scale / np.sqrt(var + call.real("epsilon", 1e-5))
     return [(x - mean) * factor + bias]
 

@@ -421,7 +421,7 @@ class Mask:
             made = self._logical(node, output)
         elif node is not None and not node.domain and node.op in NEGATED:
             compared = self._new.node(NEGATED[node.op], node.inputs, role="compared")
-            made = self._not(self._cast(compared), self._channels(tensor), output)
+            made = self._not(self._cast(compared), self._graph.shape(tensor)[1], output)
         else:
             made = self._cast(tensor, output)
         self._known[tensor] = made
@@ -460,9 +460,6 @@ class Mask:
     def _cast(self, tensor: str, output: str = "") -> str:
         to = elem_type(self._dtype)
         return self._new.node("Cast", [tensor], output=output, role="number", to=to)
-
-    def _channels(self, tensor: str) -> int:
-        return self._graph.shape(tensor)[1]
 
 
 @rewrite(

@@ -110,7 +110,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
         own = any(axis.before or axis.after for axis in axes)
         if border.value != 0 or (own and not counts) or any(axis.beyond for axis in axes):
             return
-    elif border.value > _least(graph.dtype(pad.inputs[0])):
+    elif border.value > float(np.finfo(graph.dtype(pad.inputs[0])).min):
         source = graph.producer(pad.inputs[0])
         lowest = None if source is None else _lowest(graph, source)
         if source is None or lowest is None or border.value > lowest:
@@ -151,10 +151,6 @@ def _border(graph: RewriteGraph, pad: Node) -> _Padding | None:
     if any(around[axis] for axis in (0, 1, rank, rank + 1)):
         return None
     return _Padding((around[2], around[3], around[rank + 2], around[rank + 3]), value)
-
-
-def _least(dtype: str) -> float:
-    return float(np.finfo(dtype).min)
 
 
 def _lowest(graph: RewriteGraph, source: Node) -> float | None:

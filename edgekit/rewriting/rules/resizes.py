@@ -34,6 +34,8 @@ _COORDINATES = frozenset(
 # was observed for two axes): more than a proof allows
 _OFF = 3.4e-6
 _NEAR = 1e-5
+# rounding in float64 of the effects of two combinations that are equal in real arithmetic
+_SAME_EFFECT = 1e-11
 Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
 _Pair: TypeAlias = "tuple[GrowthStage | None, GrowthStage | None]"
 # TensorRT's LINEAR/HALF_PIXEL/FORMULA and .../UPPER
@@ -339,7 +341,8 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
         return None
     seen = _effect(*rows(made, axis), axis.size)
     for item in _possible(axis):
-        if _alike(seen, _effect(*rows(*_plain(item, axis)), axis.size)):
+        difference = seen - _effect(*rows(*_plain(item, axis)), axis.size)
+        if np.abs(difference).max() <= _SAME_EFFECT:
             return item
     return None
 
@@ -374,10 +377,6 @@ def _effect(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
     """Returns the result for numbers for which different combinations have different results."""
     probe = np.random.default_rng(0).standard_normal((size, 2))
     return np.asarray((probe[index] * weight[..., None]).sum(1))
-
-
-def _alike(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.abs(a - b).max() <= 1e-11)
 
 
 def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:
