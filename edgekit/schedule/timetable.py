@@ -281,7 +281,7 @@ class SearchLimit:
         return replace(self, effort=self.effort * share)
 
 
-def timetable(
+def solve_timetable(
     workload: Workload,
     objective: str,
     *,
@@ -322,7 +322,7 @@ def timetable(
 
 
 def timetable_value(workload: Workload, objective: str, table: Timetable) -> float:
-    """Returns the value of a timetable under an objective of :func:`timetable`."""
+    """Returns the value of a timetable under an objective of :func:`solve_timetable`."""
     if objective == "energy":
         return workload.energy_uj(table.places)
     if objective == "gpu_time":
@@ -337,7 +337,7 @@ def timetable_value(workload: Workload, objective: str, table: Timetable) -> flo
     )
 
 
-def best_places(
+def find_best_places(
     workload: Workload, *, limit: SearchLimit | None = None
 ) -> tuple[tuple[tuple[int, ...], ...], float, float] | None:
     """Returns the places with the smallest largest load of a device in a hyperperiod.
@@ -420,7 +420,7 @@ class _ScaledRequest:
             hyper=hyper,
             copies=copies,
             goal=goals.get(objective, "cost"),
-            most=self._most(within, horizon),
+            most=self._largest_goal(within, horizon),
             chains=[
                 self._chain(i, chain, hyper, limits[i], deadlines[i])
                 for i, chain in enumerate(workload.chains)
@@ -447,7 +447,7 @@ class _ScaledRequest:
         deadline = max((c.deadline_us or 0.0 for c in self.workload.chains), default=0.0)
         return 4 * max(total, longest, deadline) + 1
 
-    def _most(self, within: float, horizon: float) -> int:
+    def _largest_goal(self, within: float, horizon: float) -> int:
         if self.objective == "latency":
             return math.ceil(within * self.longest_us * (1 + self.error) / self.unit_us)
         return self.up(horizon * max(self.workload.frames))

@@ -167,7 +167,7 @@ class _LabelSearch:
                 self.exact = False
                 following = sorted(following, key=lambda x: (-x.done.bit_count(), x.counts))[:50]
             layer = [label for label in following if label in self.undominated[self._key(label)]]
-        return _undominated(ends), self.exact
+        return _drop_dominated(ends), self.exact
 
     def _key(self, label: _Label) -> object:
         return label.done if self.packer and self.packer.min_size > 1 else None
@@ -227,7 +227,7 @@ class _LabelSearch:
         return self.devices
 
 
-def _undominated(labels: Sequence[_Label]) -> list[_Label]:
+def _drop_dominated(labels: Sequence[_Label]) -> list[_Label]:
     best: dict[tuple[tuple[int, ...], int], _Label] = {}
     for label in labels:
         best.setdefault((label.counts, label.changes), label)
@@ -301,18 +301,18 @@ class LoadablePacker:
     def allows(self, nodes: Sequence[int]) -> bool:
         """Returns True if nodes of the problem can form a loadable."""
         mask = sum(1 << v for v in nodes)
-        return self._fitting(mask) and self._large(mask)
+        return self._fits_mask(mask) and self._is_large_enough(mask)
 
     def _members(self, mask: int) -> list[int]:
         return [v for v in range(len(self.before)) if mask >> v & 1 and v not in self.wild]
 
-    def _fitting(self, mask: int) -> bool:
+    def _fits_mask(self, mask: int) -> bool:
         known = self._fits.get(mask)
         if known is None:
             known = self._fits[mask] = fits(self.problem, self._members(mask))
         return known
 
-    def _large(self, mask: int) -> bool:
+    def _is_large_enough(self, mask: int) -> bool:
         sizes = self.problem.sizes
         return sum(sizes[v] if sizes else 1 for v in self._members(mask)) >= self.min_size
 
@@ -323,21 +323,21 @@ class LoadablePacker:
         least size only sets that cannot take another node are returned.
         """
         small = self.min_size > 1
-        if not small and self._fitting(ready):
+        if not small and self._fits_mask(ready):
             return (ready,), True
-        key = (ready, done if small else done & self._needed(ready))
+        key = (ready, done if small else done & self._predecessors(ready))
         if key not in self._found:
-            self._found[key] = self._every(ready, done, small)
+            self._found[key] = self._enumerate_sets(ready, done, small)
         return self._found[key]
 
-    def _needed(self, mask: int) -> int:
+    def _predecessors(self, mask: int) -> int:
         needed = 0
         for i, before in enumerate(self.before):
             if mask >> i & 1:
                 needed |= before
         return needed
 
-    def _every(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
+    def _enumerate_sets(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
         """Enumerates the sets of ready nodes that are closed and fit, each once."""
         order = [i for i in range(len(self.before)) if ready >> i & 1]
         found: list[int] = []
@@ -354,26 +354,26 @@ class LoadablePacker:
                 if not taken:
                     continue
                 if small:
-                    if self._large(taken):
+                    if self._is_large_enough(taken):
                         found.append(taken)
-                elif not self._growing(order, taken, done):
+                elif not self._can_grow(order, taken, done):
                     found.append(taken)
                 continue
             i = order[position]
             bit = 1 << i
             stack.append((position + 1, taken, left | bit))
-            if self.before[i] & ~(done | taken) == 0 and self._fitting(taken | bit):
+            if self.before[i] & ~(done | taken) == 0 and self._fits_mask(taken | bit):
                 stack.append((position + 1, taken | bit, left))
         self._effort += looked
         found.sort(key=lambda mask: (-mask.bit_count(), mask))
         return tuple(found), whole
 
-    def _growing(self, order: Sequence[int], taken: int, done: int) -> bool:
+    def _can_grow(self, order: Sequence[int], taken: int, done: int) -> bool:
         """Returns True if another node fits."""
         return any(
             not taken >> i & 1
             and self.before[i] & ~(done | taken) == 0
-            and self._fitting(taken | 1 << i)
+            and self._fits_mask(taken | 1 << i)
             for i in order
         )
 

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from edgekit.errors import UsageError
 from edgekit.solver.evaluation import (
-    as_one_core,
-    better,
     evaluate,
     evaluated,
-    shared_out,
+    is_better,
+    merge_twin_cores,
+    split_over_cores,
     twin_cores,
 )
 from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
@@ -135,9 +135,9 @@ class _Solver:
         """Tries the methods in sequence until one proves the best placement."""
         if any(all(cost is None for cost in row) for row in self.problem.costs):
             return Optimum(None, INFINITY)
-        for modes in (*starts, *self._plain()):
+        for modes in (*starts, *self._start_modes()):
             self.take(evaluated(self.problem, modes, self.goal)[0])
-        for way in (self._as_one_core, self._relaxed, self._steps):
+        for way in (self._solve_merged_cores, self._solve_relaxation, self._solve_steps):
             self._report()
             way()
             if self.done(max(self.close, self.enough)) or self.effort.over:
@@ -146,7 +146,7 @@ class _Solver:
             return Optimum(self.best, min(self.bound, self.best.value))
         return Optimum(None, self.bound)
 
-    def _plain(self) -> list[list[int]]:
+    def _start_modes(self) -> list[list[int]]:
         """Returns placements without cores: a mode for all nodes that allow it, else the cheapest.
 
         Of many modes (if every layer has its own formats) those of the most nodes are tried: a mode
@@ -185,15 +185,15 @@ class _Solver:
 
     def take(self, found: Placing | None) -> None:
         """Keeps a placement if it is better."""
-        if found and better(found, self.best):
+        if found and is_better(found, self.best):
             self.best = found
 
-    def _as_one_core(self) -> None:
+    def _solve_merged_cores(self) -> None:
         """Solves identical cores that run in sequence as one core with the slots of all."""
         weights = self.goal.weights
         if weights is None or "period_us" in self.goal.bounds:
             return
-        single = as_one_core(self.problem)
+        single = merge_twin_cores(self.problem)
         if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
             return
         report = self.progress and self._report_part
@@ -202,12 +202,12 @@ class _Solver:
         self.bound = max(self.bound, single_core.bound)
         if single_core.best is None:
             return
-        for placing in shared_out(self.problem, self.goal, single_core.best, single[1]):
+        for placing in split_over_cores(self.problem, self.goal, single_core.best, single[1]):
             self.take(placing)
         if not self.done(self.close):
             self.take(evaluate(self.problem, single_core.best.modes, self.goal))
 
-    def _relaxed(self) -> None:
+    def _solve_relaxation(self) -> None:
         """Solves the relaxation with cuts, which is enough for most goals."""
         gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
         self._search(Relaxation(self.problem, self.goal), gap)
@@ -256,14 +256,14 @@ class _Solver:
         devices = [self.problem.device(m) for m in modes]
         problem = replace(self.problem, max_loadables=None, max_transitions=None)
         cores = [core for core in problem.cores if core in devices]
-        total = _fewest(problem, devices)
+        total = _fewest_loadables(problem, devices)
         if not cores or total is None:
             return False
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
         wild: list[int] = []
         for v in range(len(devices)):  # keep only nodes that increase the number of loadables
-            if _fewest(problem, devices, (*wild, v)) == total:
+            if _fewest_loadables(problem, devices, (*wild, v)) == total:
                 wild.append(v)
         forcing = {v: device for v, device in enumerate(devices) if v not in wild}
         model.require_loadables(problem.cores, forcing, total)
@@ -273,7 +273,7 @@ class _Solver:
             model.require_loadables(problem.cores, swapped, total)
         return True
 
-    def _steps(self) -> None:
+    def _solve_steps(self) -> None:
         from edgekit.solver.cpsat.running_order import solve_steps
 
         found = solve_steps(
@@ -299,7 +299,7 @@ class _Solver:
             self.progress(best, min(max(bound, self.bound), best))
 
 
-def _fewest(
+def _fewest_loadables(
     problem: PlacementProblem, devices: Sequence[int], wild: Sequence[int] = ()
 ) -> int | None:
     """Returns the fewest loadables on all cores together; None if unknown."""

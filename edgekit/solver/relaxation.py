@@ -41,12 +41,12 @@ class Relaxation:
         self._levels: dict[int, list[int]] = {}
         self._loads = [Expression() for _ in range(len(problem.devices) + 1)]
         self._energy = Expression()
-        self.edges = TransferRows(self.program, self.inside, self._allowed)
+        self.edges = TransferRows(self.program, self.inside, self._allowed_modes)
         self._nodes()
         for border in problem.borders:
             self._border(border)
         for core in problem.cores:
-            self._core(core)
+            self._add_core(core)
         limit_runs(problem, self.program, self.on)
         self._objective(ties)
 
@@ -95,14 +95,14 @@ class Relaxation:
 
     def _border(self, border: Border) -> None:
         users = [*border.consumers, *([OUTSIDE] if border.output else [])]
-        spent = [self._paid(transfer) for transfer in border.transfers]
+        spent = [self._pay_transfer(transfer) for transfer in border.transfers]
         for user in users:
             self.edges.state(border, user, spent)
 
-    def _allowed(self, v: int) -> list[int]:
+    def _allowed_modes(self, v: int) -> list[int]:
         return [self.problem.outside] if v == OUTSIDE else sorted(self.modes[v])
 
-    def _paid(self, transfer: Transfer) -> Expression:
+    def _pay_transfer(self, transfer: Transfer) -> Expression:
         """Returns an expression that is 1 if a transfer is paid, and adds its cost."""
         ways = useful_ways(transfer.ways, self.goal)
         paid = Expression()
@@ -112,7 +112,7 @@ class Relaxation:
             self._pay(transfer.ways[w], Expression({variable: 1.0}))
         return paid
 
-    def _core(self, core: int) -> None:
+    def _add_core(self, core: int) -> None:
         problem, program = self.problem, self.program
         packed = bool(problem.pools) or problem.min_size > 1
         nodes = range(len(problem.costs))

@@ -30,7 +30,7 @@ _LAID_OUT = 1 << 23
 _WIDENED = 1 << 23
 
 
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _multiply_matrices(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Returns a matrix product, widening a stored matrix in blocks of columns."""
     if b.ndim != 2 or b.size <= _BLOCK or b.dtype == np.float64 or b.dtype.kind not in "fV":
         return np.asarray(np.matmul(wide(a), wide(b)))
@@ -43,14 +43,14 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _matmul(call: Call) -> Sequence[np.ndarray]:
-    return [_product(call.array(0), call.array(1))]
+    return [_multiply_matrices(call.array(0), call.array(1))]
 
 
 def _gemm(call: Call) -> Sequence[np.ndarray]:
     a, b, c = call.array(0), call.array(1), call.optional(2)
     a = a.T if call.whole("transA", 0) else a
     b = b.T if call.whole("transB", 0) else b
-    y = call.real("alpha", 1.0) * _product(a, b)
+    y = call.real("alpha", 1.0) * _multiply_matrices(a, b)
     return [y if c is None else y + call.real("beta", 1.0) * wide(c)]
 
 
@@ -246,7 +246,7 @@ def _average_pool(call: Call) -> Sequence[np.ndarray]:
     y = _along(_padded(x, window, 0.0), window, np.add)
     whole = bool(call.whole("count_include_pad", 0))
     for axis, size in enumerate(x.shape[2:]):
-        counts = _counted(window, axis, size, whole)
+        counts = _count_elements(window, axis, size, whole)
         y = y / counts.reshape(-1, *(1,) * (len(window.out) - axis - 1))
     return [y]
 
@@ -265,7 +265,7 @@ def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
     return x
 
 
-def _counted(window: _Window, axis: int, size: int, whole: bool) -> np.ndarray:
+def _count_elements(window: _Window, axis: int, size: int, whole: bool) -> np.ndarray:
     """Returns the number of elements of each window that count along one axis."""
     starts = np.arange(window.out[axis]) * window.stride[axis] - window.begin[axis]
     at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilation[axis]

@@ -13,8 +13,8 @@ from edgekit.errors import DataError, EdgekitError, GateError, ModelError
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.removed import FormerDict
-from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
-from edgekit.rewriting.engine.replay import make_entry, steps_again
+from edgekit.rewriting.engine.opset import RAISED, prove_raising, raise_opset
+from edgekit.rewriting.engine.replay import make_entry, match_steps
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import Applied, RewriteGraph, emit
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
@@ -375,7 +375,7 @@ def verify(
     total = sum(map(len, claim.rounds))
     rewritten = model
     for steps in claim.rounds:
-        rewritten = _round(
+        rewritten = _repeat_rewriting(
             rewritten, claim, steps, rows, lambda: _report_progress(progress, rows, total)
         )
     approximate = any(row.rewrite in APPROXIMATE for row in rows)
@@ -401,7 +401,7 @@ def _amount(error: float | None) -> str:
     return "an unknown amount" if error is None else f"{error:.1e}"
 
 
-def _round(
+def _repeat_rewriting(
     model: Model,
     claim: Claim,
     steps: tuple[tuple[str, str], ...],
@@ -416,12 +416,12 @@ def _round(
     graph = RewriteGraph(raised)
     applied: list[Applied] = []
     if raised is not model:
-        entry = raised_entry(model, raised, runs=claim.runs, seed=claim.seed)
+        entry = prove_raising(model, raised, runs=claim.runs, seed=claim.seed)
         if entry.nodes or not steps:
             proof = Proof(entry.max_error, entry.max_error_float64 or 0.0)
             rows.append(_row(entry, proof, claim, len(rows)))
     try:
-        for step in steps_again(graph, steps):
+        for step in match_steps(graph, steps):
             proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
             applied.append(make_entry(step, proof, runs=claim.runs, seed=claim.seed))
             rows.append(_row(applied[-1], proof, claim, len(rows)))

@@ -14,7 +14,7 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
-from edgekit.rewriting.rules.operands import image
+from edgekit.rewriting.rules.operands import is_image
 from edgekit.rewriting.rules.windows import (
     PoolAxis,
     Reduction,
@@ -279,7 +279,7 @@ def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
     """
     source = node.inputs[0]
     divides = node.op == "LpNormalization"
-    if not image(graph, source) or node.attrs.get("p", 2) != 2:
+    if not is_image(graph, source) or node.attrs.get("p", 2) != 2:
         return
     axes = [node.attrs.get("axis", -1)] if divides else node.attrs.get("axes")
     axes = axes or graph.ints(node.input(1))

@@ -340,8 +340,8 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
     if axis.out < axis.size:
         return None
     seen = _effect(*rows(made, axis), axis.size)
-    for item in _possible(axis):
-        difference = seen - _effect(*rows(*_plain(item, axis)), axis.size)
+    for item in _possible_growths(axis):
+        difference = seen - _effect(*rows(*_ideal_resize(item, axis)), axis.size)
         if np.abs(difference).max() <= _SAME_EFFECT:
             return item
     return None
@@ -352,7 +352,7 @@ def repeated(grown: tuple[Growth, ...]) -> bool:
     return all(item.kind in {"same", "repeat"} for item in grown)
 
 
-def _possible(axis: ResizeAxis) -> list[Growth]:
+def _possible_growths(axis: ResizeAxis) -> list[Growth]:
     if axis.out == axis.size:
         return [Growth("same", 1)]
     found = []
@@ -365,7 +365,7 @@ def _possible(axis: ResizeAxis) -> list[Growth]:
     return found
 
 
-def _plain(item: Growth, axis: ResizeAxis) -> tuple[Resizing, ResizeAxis]:
+def _ideal_resize(item: Growth, axis: ResizeAxis) -> tuple[Resizing, ResizeAxis]:
     nearest = item.kind in {"same", "repeat"}
     how = "asymmetric" if nearest else item.kind
     mode = "nearest" if nearest else "linear"

@@ -154,7 +154,7 @@ class OrderModel:
         self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request.allowed]
         for choice in self.mode:
             model.add_exactly_one(choice.values())
-        self.after = [self._order(v) for v in self.nodes]
+        self.after = [self._add_order(v) for v in self.nodes]
         self.tail: dict[int, Any] = {}
         self.used = self._positions()
         self.ways = [self._transfer(t) for t in request.transfers]
@@ -172,7 +172,7 @@ class OrderModel:
         after = self.after[v]
         return after[p] - after[p + 1]
 
-    def _order(self, v: int) -> list[Any]:
+    def _add_order(self, v: int) -> list[Any]:
         count = len(self.request.positions)
         after = [1, *(self.model.new_bool_var("") for _ in range(count - 1)), 0]
         for first, second in pairwise(after[1:-1]):
