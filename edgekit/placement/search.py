@@ -1,5 +1,9 @@
 """The search over placements, and over the ways to cut the network into kernels: one objective
 under its bounds, solved to plans with shares, a value and its proven bound.
+
+A kernel is on one device. The problem cuts a kernel at differences of verdicts, pins or batches,
+and joins parts on the same device again; TensorRT's automatic placement can cut other kernels, at
+the border of its loadables. Such a cut is searched, too, if it gains more.
 """
 
 from __future__ import annotations
@@ -28,11 +32,6 @@ from edgekit.solver.problem import (
     metrics,
 )
 from edgekit.solver.throughput import mix_plans
-
-# A kernel is on one device. The problem cuts a kernel at differences of verdicts, pins or batches,
-# and joins parts on the same device again; TensorRT's automatic placement can cut other kernels, at
-# the border of its loadables. Such a cut is searched, too, if it gains more.
-
 
 Compared = Mapping[str, Baseline | None]
 SAME = 1e-9  # relative: two values of an objective are equal

@@ -161,15 +161,15 @@ def _schedule_worst_case(
     return _keep_better(workload, objective, best, safe)
 
 
-# Contention for shared memory: devices that work together slow each other down.
-#
-# The order of the tasks on each device is kept; every task starts as soon as its frame, its device
-# and the task before it allow. While several devices work, each runs at speed 1 / slowdown,
-# measured for those devices together (``targets/costs/contention.yaml``).
-
-
 def worst_slowdown(workload: Workload, slowdown: Slowdown, used: frozenset[int]) -> list[float]:
-    """Returns each device's slowdown while all of ``used`` work."""
+    """Returns each device's slowdown while all of ``used`` work.
+
+    Contention for shared memory: devices that work together slow each other down.
+
+    The order of the tasks on each device is kept; every task starts as soon as its frame, its
+    device and the task before it allow. While several devices work, each runs at speed 1 /
+    slowdown, measured for those devices together (``targets/costs/contention.yaml``).
+    """
     return [slowdown(d, used - {d}) for d in range(len(workload.devices))]
 
 

@@ -1,5 +1,12 @@
 """Each network alone: its best plans as routes of tasks, so that a joint placement is no worse than
 a choice among these plans, and proven bounds over all of its placements.
+
+A network's own best plans as routes, an alternative to its chain of groups.
+
+Groups keep every tensor in its best format and change the device only at single-tensor borders. The
+plans of :func:`~edgekit.placement.placing.place` have neither limit, so a joint placement is no
+worse than a choice among the networks' own plans. The bounds that these plans prove for each
+network alone also hold for every joint placement.
 """
 
 from __future__ import annotations
@@ -18,14 +25,6 @@ from edgekit.schedule.timetable import DeviceTask, Route
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Placing, Transfer
 from edgekit_device.protocol.fields import dla_core
-
-# A network's own best plans as routes, an alternative to its chain of groups.
-#
-# Groups keep every tensor in its best format and change the device only at single-tensor borders.
-# The plans of :func:`~edgekit.placement.placing.place` have neither limit, so a joint placement is
-# no worse than a choice among the networks' own plans. The bounds that these plans prove for each
-# network alone also hold for every joint placement.
-
 
 _METRICS = {"latency": "latency_us", "gpu_time": "gpu_us", "energy": "energy_uj"}
 _MOST_TASKS = 300  # tasks of all frames on a network's routes
@@ -300,17 +299,17 @@ class _ExtraWork:
                 self.between[first] += us
 
 
-# A lower bound of the busiest device's work, by prices of the devices' time.
-#
-# For any placement, the busiest device works at least a weighted mean of all devices' work. For
-# given weights (prices of a microsecond of the GPU and of the cores) that mean is least if each
-# network takes its cheapest plan, so that networks are independent of each other and every price
-# gives a bound (Lagrange); the best bound is that of the linear programme over all plans.
-
-
 @dataclass(frozen=True, slots=True)
 class PricedLoad:
-    """The GPU's time, the mean time of a core, and a proven bound of their weighted sum."""
+    """The GPU's time, the mean time of a core, and a proven bound of their weighted sum.
+
+    A lower bound of the busiest device's work, by prices of the devices' time.
+
+    For any placement, the busiest device works at least a weighted mean of all devices' work. For
+    given weights (prices of a microsecond of the GPU and of the cores) that mean is least if each
+    network takes its cheapest plan, so that networks are independent of each other and every price
+    gives a bound (Lagrange); the best bound is that of the linear programme over all plans.
+    """
 
     gpu_us: float
     core_us: float

@@ -1,6 +1,16 @@
 """Timetables of several chains on shared devices: the input (``Workload``), the best places and
 starts by CP-SAT (``timetable``), steady states without deadlines, and lower bounds. Times are in
 microseconds.
+
+Several networks on shared devices: the input and the timetable found.
+
+Each network is a chain of parts. A frame runs every part in order; all frames of a network run
+alike, so that each network needs a single set of engines. Adjacent parts of a chain on the same
+core form a loadable, which is not interrupted; other networks' work may run between any other two
+parts. A device runs a single task at a time.
+
+A network may also run by a route: a placement of the whole network with its own tasks, which need
+not end at the parts' borders.
 """
 
 from __future__ import annotations
@@ -21,17 +31,6 @@ from edgekit.solver.cpsat.timetable_model import (
     TimetableRequest,
     solve,
 )
-
-# Several networks on shared devices: the input and the timetable found.
-#
-# Each network is a chain of parts. A frame runs every part in order; all frames of a network run
-# alike, so that each network needs a single set of engines. Adjacent parts of a chain on the same
-# core form a loadable, which is not interrupted; other networks' work may run between any other two
-# parts. A device runs a single task at a time.
-#
-# A network may also run by a route: a placement of the whole network with its own tasks, which need
-# not end at the parts' borders.
-
 
 EFFORT = 20.0
 """Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""

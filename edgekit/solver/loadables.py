@@ -1,5 +1,15 @@
 """Nodes that can share a loadable, and running orders of loadables and other nodes. A set of
 loadables is allowed if the graph over the loadables and all single nodes has no cycle.
+
+Running orders: the loadables of a placement's nodes, and the order of all steps.
+
+A set of loadables is allowed if the graph over all loadables and other single nodes has no cycle.
+Equivalently, a running order exists in which every loadable is one unbroken run. A search over the
+sets of finished nodes finds the orders that are not dominated in the loadables of every core and in
+the transitions. Without limits on a loadable, a run takes every ready node of its device (taking
+more never hurts), so the search is over the order of devices alone. If pools or a least size limit
+loadables, :class:`LoadablePacker` finds the possible sets, and the search may be cut short: then
+its answer is allowed, but maybe not the best.
 """
 
 from __future__ import annotations
@@ -10,17 +20,6 @@ from itertools import pairwise
 from math import ceil
 
 from edgekit.solver.problem import ExecutionStep, PlacementProblem
-
-# Running orders: the loadables of a placement's nodes, and the order of all steps.
-#
-# A set of loadables is allowed if the graph over all loadables and other single nodes has no cycle.
-# Equivalently, a running order exists in which every loadable is one unbroken run. A search over
-# the sets of finished nodes finds the orders that are not dominated in the loadables of every core
-# and in the transitions. Without limits on a loadable, a run takes every ready node of its device
-# (taking more never hurts), so the search is over the order of devices alone. If pools or a least
-# size limit loadables, :class:`LoadablePacker` finds the possible sets, and the search may be cut
-# short: then its answer is allowed, but maybe not the best.
-
 
 LABELS = 4_000  # in a search, before it is cut short
 SLACK = 1e-9  # relative, on a pool's limit
@@ -378,15 +377,15 @@ class LoadablePacker:
         )
 
 
-# Cuts for a least size of loadables: the nodes that a small loadable could be joined with.
-#
-# If connected nodes of a core have no neighbour on it, such a node can share a loadable only with
-# nodes that no path through a neighbour joins with it (convexity). As long as the neighbours are on
-# other devices, the nodes in reach must make up the least size.
-
-
 class Reach:
-    """Ancestors and descendants by node, as bit masks that include the node."""
+    """Ancestors and descendants by node, as bit masks that include the node.
+
+    Cuts for a least size of loadables: the nodes that a small loadable could be joined with.
+
+    If connected nodes of a core have no neighbour on it, such a node can share a loadable only with
+    nodes that no path through a neighbour joins with it (convexity). As long as the neighbours are
+    on other devices, the nodes in reach must make up the least size.
+    """
 
     def __init__(self, problem: PlacementProblem) -> None:
         count = len(problem.costs)

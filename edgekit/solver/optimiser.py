@@ -1,6 +1,14 @@
 """The exact optimiser: a relaxation, the exact value of its placements, and cuts until the gap
 between both is closed (``minimise``). Also the Pareto front of two metrics, with each point proved
 (``pareto``), and the smallest set of constraints that conflict.
+
+With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few hundred
+nodes are proved in a second. With more cores the paths of a core bound its loadables from below,
+but all loadables need a common order as well, and pools and least sizes can require more loadables.
+If a solution violates this, a combinatorial Benders cut over the few nodes that force it is added
+(Hooker and Ottosson, 2003), until a solution is valid. A gap that is still open then, for example
+if pools bind, goes to the formulation over steps (``cpsat.running_order``), which contains all
+constraints, with the bound and the placement found so far.
 """
 
 from __future__ import annotations
@@ -34,16 +42,6 @@ from edgekit.solver.problem import (
 )
 from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
-
-# With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few
-# hundred nodes are proved in a second. With more cores the paths of a core bound its loadables
-# from below, but all loadables need a common order as well, and pools and least sizes can require
-# more loadables. If a solution violates this, a combinatorial Benders cut over the few nodes that
-# force it is added (Hooker and Ottosson, 2003), until a solution is valid. A gap that is still
-# open then, for example if pools bind, goes to the formulation over steps
-# (``cpsat.running_order``), which contains all constraints, with the bound and the placement found
-# so far.
-
 
 ROUNDS = 40  # cuts before the steps are tried
 EXACT_GAP = 1e-7
@@ -309,17 +307,14 @@ def _fewest_loadables(
     return min((sum(order.counts) for order in orders.found), default=None)
 
 
-# The exact Pareto front of two metrics, with each point proved.
-#
-# Further points can only be in boxes between two neighbours of the front. The largest box is
-# halved: the best point of its lower half and the best point above that leave two smaller boxes
-# (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
-# left, and evenly thinned, to a known resolution, if the limit is reached first.
-
-
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
     """A placement of the front.
+
+    Further points can only be in boxes between two neighbours of the front. The largest box is
+    halved: the best point of its lower half and the best point above that leave two smaller boxes
+    (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
+    left, and evenly thinned, to a known resolution, if the limit is reached first.
 
     Attributes:
         placing: The placement.
@@ -515,17 +510,14 @@ class _FrontSearch:
         return metrics(self.problem, placing.load_us, placing.energy_uj)[name]
 
 
-# The smallest set of constraints that cannot hold together.
-#
-# A superset of a conflicting set conflicts, too. So a deletion filter finds a set in which every
-# constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section 6.2),
-# and smaller sets are then tried by size.
-
-
 def smallest_conflict(
     constraints: Sequence[T], fails: Callable[[Sequence[T]], bool]
 ) -> tuple[list[T], bool]:
     """Returns a smallest conflicting set, and True if all smaller sets were tried.
+
+    A superset of a conflicting set conflicts, too. So a deletion filter finds a set in which every
+    constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section
+    6.2), and smaller sets are then tried by size.
 
     Args:
         constraints: All constraints, which together conflict; the first are dropped first.

@@ -1,6 +1,14 @@
 """The relaxation of a placement problem as an integer programme: a binary variable per node and
 mode, transfers as cuts or flows, running orders as numbers of runs. With one core and no memory
 pools it is exact.
+
+The relaxation of a placement problem as a mixed-integer programme.
+
+Variables: a binary per node and mode; a continuous variable per transfer; per node and core a
+level, the number of loadables entered on a path to the node; per core the number of loadables. With
+one core and no pools the number of loadables is the largest number of entries into the core along
+any path. Then the programme is exact, linear and without big constants; it is nearly a minimum cut.
+With more cores, pools or a least size it is a lower bound (see ``optimiser``).
 """
 
 from __future__ import annotations
@@ -11,15 +19,6 @@ from itertools import combinations, pairwise
 from edgekit.solver.evaluation import state_goal, twin_cores, useful_ways
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, PlacementProblem, Transfer
 from edgekit.solver.program import Expression, Program, Solution
-
-# The relaxation of a placement problem as a mixed-integer programme.
-#
-# Variables: a binary per node and mode; a continuous variable per transfer; per node and core a
-# level, the number of loadables entered on a path to the node; per core the number of loadables.
-# With one core and no pools the number of loadables is the largest number of entries into the core
-# along any path. Then the programme is exact, linear and without big constants; it is nearly a
-# minimum cut. With more cores, pools or a least size it is a lower bound (see ``optimiser``).
-
 
 OBJECTIVE_SCALE = 1e5  # the solvers' tolerances are absolute: costs are scaled to this sum
 TIE = 2e-7  # of the objective's scale, per transition: below every gap that counts as optimal
@@ -289,15 +288,15 @@ class Relaxation:
         return value / self.scale + self.constant
 
 
-# The cost of a tensor's transfers, as rows: between two kinds of modes a cut, else a flow.
-#
-# If neither end has more than two kinds of modes, a transfer is at least the difference of two
-# sums of binaries. Between more kinds the rows are the edge's flow from the producer's modes to the
-# consumer's (the local polytope), which is tight on trees.
-
-
 class TransferRows:
-    """Adds the rows of edges to a programme."""
+    """Adds the rows of edges to a programme.
+
+    The cost of a tensor's transfers, as rows: between two kinds of modes a cut, else a flow.
+
+    If neither end has more than two kinds of modes, a transfer is at least the difference of two
+    sums of binaries. Between more kinds the rows are the edge's flow from the producer's modes to
+    the consumer's (the local polytope), which is tight on trees.
+    """
 
     def __init__(
         self,
@@ -403,14 +402,12 @@ def _classes(
     return list(found.values())
 
 
-# Rows for the running order: few device changes.
-#
-# A running order with ``n`` changes has ``n + 1`` runs, each on one device. With two devices the
-# longest alternating path gives the number of runs; with more, every run gets a device.
-
-
 def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
-    """Adds the rows of ``max_transitions``."""
+    """Adds the rows of ``max_transitions``.
+
+    A running order with ``n`` changes has ``n + 1`` runs, each on one device. With two devices the
+    longest alternating path gives the number of runs; with more, every run gets a device.
+    """
     nodes = tuple(range(len(problem.costs)))
     devices = sorted(
         {problem.device(m) for row in problem.costs for m, cost in enumerate(row) if cost}

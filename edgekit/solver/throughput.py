@@ -1,6 +1,18 @@
 """Throughput: the mix of plans with the most frames a second, each plan on the GPU and at most
 one core. Frames may use different plans, so the steady state is a linear programme over plans
 with column generation; plans of a core share its slots for loadables.
+
+Frames may use different plans, so the steady state is a linear programme over plans: maximise the
+sum of their rates such that each device works at most a second per second. If devices slow each
+other down, the second is divided among the sets of devices that work at once
+(``PlacementProblem.together``), which keeps the programme linear. Its columns are generated on
+demand (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
+optimiser, which returns the plan of the highest value, or proves that none is missing. Identical
+cores are one resource with their number as capacity; each plan is then mirrored over the cores.
+
+The bound is for mixes in which each plan has all slots of its core. Plans of a core share its
+slots, so if the best mix needs more, :func:`choose_plans` chooses among the plans found; the bound
+stays the bound without sharing.
 """
 
 from __future__ import annotations
@@ -13,19 +25,6 @@ from edgekit.solver.evaluation import evaluate, swapped_modes, twin_cores
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
 from edgekit.solver.program import INFINITY, Expression, Program
-
-# Frames may use different plans, so the steady state is a linear programme over plans: maximise
-# the sum of their rates such that each device works at most a second per second. If devices slow
-# each other down, the second is divided among the sets of devices that work at once
-# (``PlacementProblem.together``), which keeps the programme linear. Its columns are generated on
-# demand (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
-# optimiser, which returns the plan of the highest value, or proves that none is missing. Identical
-# cores are one resource with their number as capacity; each plan is then mirrored over the cores.
-#
-# The bound is for mixes in which each plan has all slots of its core. Plans of a core share its
-# slots, so if the best mix needs more, :func:`choose_plans` chooses among the plans found; the bound
-# stays the bound without sharing.
-
 
 ENOUGH = 1e-6  # relative distance to the bound at which the search for plans ends
 ROUNDS = 60
@@ -376,14 +375,13 @@ def _extend(
     columns += [c for c in more if not any(c.same(other) for other in columns)]
 
 
-# The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
-#
-# Resources are the devices other than cores, then a resource for each lane of cores.
-
-
 @dataclass(frozen=True, slots=True)
 class CoreLane:
     """A group of identical cores, with the problem reduced to the first core.
+
+    The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
+
+    Resources are the devices other than cores, then a resource for each lane of cores.
 
     ``shared`` are the devices that the plans of every lane use.
     """

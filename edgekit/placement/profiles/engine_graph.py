@@ -1,5 +1,9 @@
 """An engine's graph from its build log: the ONNX nodes of each unit, by its name and neighbours,
 and the tensors between units.
+
+The parser's lines give each node's inputs, the units' names give their nodes. If a log has no
+parser's lines, units are joined by their timed formats: the written and the read format are equal,
+or those of a measured reformat.
 """
 
 from __future__ import annotations
@@ -11,11 +15,6 @@ from itertools import permutations
 
 from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.timings import Combination, OnnxNode, Timings, UnitTiming
-
-# The parser's lines give each node's inputs, the units' names give their nodes. If a log has no
-# parser's lines, units are joined by their timed formats: the written and the read format are
-# equal, or those of a measured reformat.
-
 
 _FEW = 4
 

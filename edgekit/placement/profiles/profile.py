@@ -118,18 +118,15 @@ class Profile:
     table: ProfileTable | None = field(default=None, repr=False)
 
 
-# The assignment of a profile's rows to layers.
-#
-# Up to TensorRT 8 a loadable's own row shows only its start; the wait for the DLA is in the first
-# "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
-
-
 def attribute_rows(
     rows: Sequence[ProfileRow],
     kinds: Mapping[str, str],
     writes: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[tuple[ProfileRow, ...], tuple[ProfileRow, ...]]:
     """Returns (layers, other rows) with the DLA's time on the DLA's rows.
+
+    Up to TensorRT 8 a loadable's own row shows only its start; the wait for the DLA is in the first
+    "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
 
     Several loadables can run before the first wait (two cores, or one after the other). A wait
     belongs to the loadable that writes its tensor, if the layer information lists the tensor; else

@@ -271,17 +271,14 @@ CHANGED: Mapping[str, Callable[[Raiser, Any], list[onnx.NodeProto] | None]] = {
 }
 
 
-# Conversion to opset 13, the oldest opset that rewrites support.
-#
-# Node by node, without onnx's version converter: that makes an Upsample, and a Resize of opset 10,
-# read half pixels, keeps modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to each
-# Softmax, leaves added nodes without names, and stops at unknown operators (onnx 1.23.2). Mending
-# its results would take as much code as this table.
-# Source of the changes between opsets: ONNX's operator changelog.
-
-
 def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     """Returns the network in ai.onnx opset 13, or in its own newer opset.
+
+    Node by node, without onnx's version converter: that makes an Upsample, and a Resize of opset
+    10, read half pixels, keeps modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to
+    each Softmax, leaves added nodes without names, and stops at unknown operators (onnx 1.23.2).
+    Mending its results would take as much code as this table. Source of the changes between opsets:
+    ONNX's operator changelog.
 
     Weights, their names and the names of all nodes and tensors stay; parameters that were
     attributes become constants called "NODE:PARAMETER".

@@ -268,14 +268,12 @@ def _lacks_kernel(said: str) -> bool:
     return _NOT_MADE in said and _MEMORY not in said.lower()
 
 
-# The old and the new nodes of a step as a pair, for steps that differ only in weights.
-#
-# Such steps share the order of computation, and one ONNX Runtime session for both sides, which is
-# fed the weights like inputs.
-
-
 def make_pair(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
-    """Returns both sides of a step; None if it cannot share a session with others."""
+    """Returns both sides of a step; None if it cannot share a session with others.
+
+    Steps that differ only in weights share the order of computation, and one ONNX Runtime session
+    for both sides, which is fed the weights like inputs.
+    """
     key, numbers = alike(graph, step)
     form = _cache().get(key)
     if form is None:

@@ -141,13 +141,6 @@ def vector(graph: RewriteGraph, new: Writer, tensor: str, size: int) -> str:
     return new.node("Expand", [single, new.constant([size])])
 
 
-# Rows, columns and channels of zeros around a tensor, by layers that the DLA supports.
-#
-# A depthwise convolution whose kernel has a single 1 moves its input. With ``a + b + 1`` taps, the
-# 1 at tap b, and padding of a + b at either end, its result is the input with a rows of zeros
-# before and b after: the padding is smaller than the kernel, as the DLA requires.
-
-
 def write_zeros(
     new: Writer,
     data: str,
@@ -158,7 +151,12 @@ def write_zeros(
     name: str,
     output: str = "",
 ) -> str:
-    """Writes zeros around an image: (before, after) of the height and of the width."""
+    """Writes zeros around an image: (before, after) of the height and of the width.
+
+    A depthwise convolution whose kernel has a single 1 moves its input. With ``a + b + 1`` taps,
+    the 1 at tap b, and padding of a + b at either end, its result is the input with a rows of zeros
+    before and b after: the padding is smaller than the kernel, as the DLA requires.
+    """
     steps = [(axis, *step) for axis, pair in enumerate((height, width)) for step in _steps(*pair)]
     for index, (axis, before, after) in enumerate(steps):
         end = output if index == len(steps) - 1 else ""
@@ -238,17 +236,16 @@ def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Reshape", [made, narrow], output=node.outputs[0], name=f"{node.name}:sequence")
 
 
-# Splits of a stride over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
-#
-# - After: a convolution of stride a, and a pooling of window 1 that keeps every b-th value.
-# - Before: for a kernel of 1, the pooling of stride b first: no dropped value is computed.
-# - Blocks: blocks of a x a pixels become channels (a convolution of stride a with one 1 in each
-#   kernel); on these the convolution has ``ceil(k / a)`` taps and the stride b. It multiplies about
-#   as often as the original, while a pooling after drops all but one of b b results.
-
-
 class Pooled(NamedTuple):
     """A convolution and a pooling of window 1.
+
+    Splits of a stride over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
+
+    - After: a convolution of stride a, and a pooling of window 1 that keeps every b-th value.
+    - Before: for a kernel of 1, the pooling of stride b first: no dropped value is computed.
+    - Blocks: blocks of a x a pixels become channels (a convolution of stride a with one 1 in each
+      kernel); on these the convolution has ``ceil(k / a)`` taps and the stride b. It multiplies
+      about as often as the original, while a pooling after drops all but one of b b results.
 
     Attributes:
         first: True if the pooling comes first.
@@ -482,16 +479,15 @@ def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
     return new.node("Reshape", [weight, joined])
 
 
-# Parts of a kernel along one axis, each a separate convolution on some of the rows.
-#
-# A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
-# padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads
-# rows from ``first d - p`` on: a negative start is padding, a positive start skips rows.
-# The sum over all parts is the whole convolution.
-
-
 class KernelAxis(NamedTuple):
     """An axis of a convolution.
+
+    Parts of a kernel along one axis, each a separate convolution on some of the rows.
+
+    A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
+    padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads
+    rows from ``first d - p`` on: a negative start is padding, a positive start skips rows. The sum
+    over all parts is the whole convolution.
 
     Attributes:
         size: Rows of the input.

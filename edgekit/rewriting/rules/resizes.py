@@ -6,6 +6,10 @@ by whole factors is made in steps that the DLA supports.
 Not supported: ``antialias`` if an axis shrinks (runtimes differ at the borders); regions of
 interest (tf_crop_and_resize); and linear or cubic resizing of long axes by factors other than
 powers of 2: runtimes compute its coordinates in FP32, so there is no exact result to reproduce.
+
+Effect of a Resize along each axis: coordinates and weights, as ONNX defines them.
+
+Formulas: ONNX's description of Resize (opset 11 to 19).
 """
 
 from __future__ import annotations
@@ -20,11 +24,6 @@ from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import factors
-
-# Effect of a Resize along each axis: coordinates and weights, as ONNX defines them.
-#
-# Formulas: ONNX's description of Resize (opset 11 to 19).
-
 
 # modes that depend only on the sizes and scales; tf_crop_and_resize reads a region of interest
 _COORDINATES = frozenset(
@@ -285,16 +284,15 @@ def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Resize", [node.inputs[0], "", scales], output=node.outputs[0], **attrs)
 
 
-# Growing an axis by a whole factor, in steps that the DLA supports.
-#
-# Linear interpolation equals a moving average of repeated elements: repeated s times each and
-# averaged over s neighbours, an element reaches to its neighbours' centres, with linearly falling
-# weights. Average pooling without the padding (``count_include_pad`` = 0) equals clamping at the
-# borders, since such a window contains copies of a single element there.
-
-
 class Growth(NamedTuple):
     """Growth of an axis.
+
+    Growing an axis by a whole factor, in steps that the DLA supports.
+
+    Linear interpolation equals a moving average of repeated elements: repeated s times each and
+    averaged over s neighbours, an element reaches to its neighbours' centres, with linearly falling
+    weights. Average pooling without the padding (``count_include_pad`` = 0) equals clamping at the
+    borders, since such a window contains copies of a single element there.
 
     Attributes:
         kind: "same", "repeat" (of each element), or the coordinate mode of linear growth.

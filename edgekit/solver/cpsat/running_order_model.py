@@ -1,4 +1,11 @@
-"""The CP-SAT model of a placement with its running order."""
+"""The CP-SAT model of a placement with its running order.
+
+The running order is a row of positions, each of one device: a level is a position for the runs on
+devices without loadables, then a position for each core. A node's position is order-encoded
+(``after``), never before its producers', and decides its device; a core's position is a loadable. A
+row that is too short for every placement may end with a tail: a position for all devices that
+ignores order and loadables, so that the optimum is a bound (see ``running_order``).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +16,6 @@ from typing import Any
 
 from edgekit.solver.problem import Effort
 from edgekit.solver.program import Progress, load_cp_model, make_solver, search_within
-
-# The running order is a row of positions, each of one device: a level is a position for the runs on
-# devices without loadables, then a position for each core. A node's position is order-encoded
-# (``after``), never before its producers', and decides its device; a core's position is a loadable.
-# A row that is too short for every placement may end with a tail: a position for all devices that
-# ignores order and loadables, so that the optimum is a bound (see ``running_order``).
 
 
 @dataclass(frozen=True, slots=True)
