@@ -125,7 +125,11 @@ def arrange(
 
 def _search(problem: PlacementProblem, graph: NodeGraph, packer: LoadablePacker | None) -> Orders:
     ends, exact = _LabelSearch(problem, graph, packer).run()
-    return Orders(tuple(_finished(graph, label) for label in ends), exact)
+    found = []
+    for label in ends:
+        steps = tuple(ExecutionStep(device, graph.members(mask)) for device, mask in label.steps)
+        found.append(Arrangement(label.counts, max(0, label.changes), steps))
+    return Orders(tuple(found), exact)
 
 
 class _LabelSearch:
@@ -238,11 +242,6 @@ def _drop_dominated(labels: Sequence[_Label]) -> list[_Label]:
             for k in best
         )
     ]
-
-
-def _finished(graph: NodeGraph, label: _Label) -> Arrangement:
-    steps = tuple(ExecutionStep(device, graph.members(mask)) for device, mask in label.steps)
-    return Arrangement(label.counts, max(0, label.changes), steps)
 
 
 def least_loadables(

@@ -38,6 +38,14 @@ LEAST_S = 10.0
 LEAST, MOST = 2.0, 2.0**22  # totals that are not scaled
 AIM = 12  # the binary exponent of scaled totals
 T = TypeVar("T")
+#: The metric of each objective of one plan.
+METRIC = {
+    "latency": "latency_us",
+    "energy": "energy_uj",
+    "gpu_time": "gpu_us",
+    "period": "period_us",
+    "throughput": "period_us",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,16 +256,6 @@ class Optimum:
     placing: Placing | None
     bound: float
     clocked: bool = False
-
-
-#: The metric of each objective of one plan.
-METRIC = {
-    "latency": "latency_us",
-    "energy": "energy_uj",
-    "gpu_time": "gpu_us",
-    "period": "period_us",
-    "throughput": "period_us",
-}
 
 
 def metrics(

@@ -43,7 +43,9 @@ class Relaxation:
         self.edges = TransferRows(self.program, self.inside, self._allowed_modes)
         self._nodes()
         for border in problem.borders:
-            self._border(border)
+            spent = [self._pay_transfer(transfer) for transfer in border.transfers]
+            for user in (*border.consumers, *([OUTSIDE] if border.output else [])):
+                self.edges.state(border, user, spent)
         for core in problem.cores:
             self._add_core(core)
         limit_runs(problem, self.program, self.on)
@@ -91,12 +93,6 @@ class Relaxation:
         if v == OUTSIDE:
             return Expression()
         return self.inside(v, [m for m in self.modes[v] if self.problem.device(m) == device])
-
-    def _border(self, border: Border) -> None:
-        users = [*border.consumers, *([OUTSIDE] if border.output else [])]
-        spent = [self._pay_transfer(transfer) for transfer in border.transfers]
-        for user in users:
-            self.edges.state(border, user, spent)
 
     def _allowed_modes(self, v: int) -> list[int]:
         return [self.problem.outside] if v == OUTSIDE else sorted(self.modes[v])

@@ -178,8 +178,7 @@ def same_step(a: RewriteStep, b: RewriteStep) -> bool:
         and _forms(a.new) == _forms(b.new)
         and (a.inputs, a.outputs) == (b.inputs, b.outputs)
         and (a.shapes, a.dtypes) == (b.shapes, b.dtypes)
-        and len(a.fixed) == len(b.fixed)
-        and all(_same_fixed(x, y) for x, y in zip(a.fixed, b.fixed, strict=True))
+        and _constant_forms(a.fixed) == _constant_forms(b.fixed)
     )
 
 
@@ -190,9 +189,8 @@ def _forms(nodes: Sequence[Node]) -> list[tuple[object, ...]]:
     ]
 
 
-def _same_fixed(a: NewConstant, b: NewConstant) -> bool:
-    kind = (a.name, a.dtype, a.value.shape) == (b.name, b.dtype, b.value.shape)
-    return kind and a.value.tobytes() == b.value.tobytes()
+def _constant_forms(constants: Sequence[NewConstant]) -> list[tuple[object, ...]]:
+    return [(c.name, c.dtype, c.value.shape, c.value.tobytes()) for c in constants]
 
 
 def replay(model: Model, steps: Iterable[tuple[str, str]]) -> RewriteGraph:

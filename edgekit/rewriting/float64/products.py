@@ -42,10 +42,6 @@ def _multiply_matrices(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return y
 
 
-def _matmul(call: Call) -> Sequence[np.ndarray]:
-    return [_multiply_matrices(call.array(0), call.array(1))]
-
-
 def _gemm(call: Call) -> Sequence[np.ndarray]:
     a, b, c = call.array(0), call.array(1), call.optional(2)
     a = a.T if call.whole("transA", 0) else a
@@ -83,7 +79,7 @@ MATRIX_KERNELS: Mapping[str, OperatorFunction] = {
     "BatchNormalization": _batch_norm,
     "Gemm": _gemm,
     "LogSoftmax": _softmax,
-    "MatMul": _matmul,
+    "MatMul": lambda call: [_multiply_matrices(call.array(0), call.array(1))],
     "Softmax": _softmax,
 }
 

@@ -19,7 +19,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import Node
 from edgekit.network.model import Model, metadata, with_metadata
 from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED
@@ -377,6 +376,8 @@ def with_record(
     known = {t.name for t in original.proto.graph.initializer}
     # raising the opset is not a step: it is repeated for every model with an older opset
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
+    # a node of several outputs is listed under each output
+    nodes = {id(node): node for node in graph.recipes().values()}.values()
     made = RewriteRecord(
         original=original.digest,
         opset=(original.graph.opset, graph.opset),
@@ -385,7 +386,7 @@ def with_record(
         weights={},
         originals={},
         stations={},
-        recipes=tuple(make_recipe(node) for node in _nodes(graph)),
+        recipes=tuple(map(make_recipe, nodes)),
         constants={},
         parameters=digest_parameters(original) if before is None else before.parameters,
         operators=count_operators(original) if before is None else before.operators,
@@ -530,11 +531,6 @@ def _type_before(name: str, before: RewriteRecord | None, graph: RewriteGraph) -
     if before is not None and name in before.originals:
         return before.originals[name]
     return WeightType(graph.dtype(name), graph.shape(name))
-
-
-def _nodes(graph: RewriteGraph) -> list[Node]:
-    # a node of several outputs is listed under each output
-    return list({id(node): node for node in graph.recipes().values()}.values())
 
 
 def _rename_taken(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:

@@ -374,10 +374,13 @@ def verify(
     rows: list[VerifiedRewrite] = []
     total = sum(map(len, claim.rounds))
     rewritten = model
+
+    def report_step() -> None:
+        if progress is not None:
+            progress(len(rows), total)
+
     for steps in claim.rounds:
-        rewritten = _repeat_rewriting(
-            rewritten, claim, steps, rows, lambda: _report_progress(progress, rows, total)
-        )
+        rewritten = _repeat_rewriting(rewritten, claim, steps, rows, report_step)
     approximate = any(row.rewrite in APPROXIMATE for row in rows)
     network = whole_network(
         model, rewritten, runs=claim.runs, seed=claim.seed, exact=not approximate
@@ -454,13 +457,6 @@ def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> VerifiedRe
 def _finite(error: float | None) -> float | None:
     # JSON has no infinities
     return error if error is not None and math.isfinite(error) else None
-
-
-def _report_progress(
-    progress: Callable[[int, int], None] | None, rows: list[VerifiedRewrite], total: int
-) -> None:
-    if progress is not None:
-        progress(len(rows), total)
 
 
 def _not_repeated(reason: str, where: str) -> GateError:

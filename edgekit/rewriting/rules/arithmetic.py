@@ -595,14 +595,11 @@ def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
         if read_number(graph, fixed) == 0.0:
             return
         part = mask if fixed == branches[0] else rest
-        moving.append(_passed(graph, new, fixed, part, whole))
+        # the constant times its condition, in full shape, to be added
+        chosen = new.node("Mul", [fixed, part], role="fixed")
+        repeats = new.constant([1, *whole[1:]])
+        moving.append(new.node("Expand", [chosen, repeats], role="repeated"))
     new.node("Add", moving, output=output)
-
-
-def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequence[int]) -> str:
-    """Returns the constant times its condition, in full shape, to be added."""
-    product = new.node("Mul", [fixed, part], role="fixed")
-    return new.node("Expand", [product, new.constant([1, *whole[1:]])], role="repeated")
 
 
 @rewrite(

@@ -55,7 +55,8 @@ def can_clip(low: float | None, high: float | None) -> bool:
         return False
     if low is not None and high is not None and low >= high:
         return False
-    if not all(in_half(*_factors(width)) for width in _widths(low, high)):
+    factors = [_scale_to_range(width)[0] for width in _widths(low, high)]
+    if not all(in_half(factor, 1 / factor) for factor in factors):
         return False
     if low is None or high is None:
         return True
@@ -130,11 +131,6 @@ def _widths(low: float | None, high: float | None) -> list[float]:
     if low == 0 or _has_far_bounds(low, high):
         return [abs(item) for item in (low, high) if item]
     return [] if low is None or high is None else [high - low]
-
-
-def _factors(width: float) -> tuple[float, float]:
-    factor, _ = _scale_to_range(width)
-    return factor, 1 / factor
 
 
 def _scale_to_range(width: float) -> tuple[float, float]:

@@ -193,23 +193,18 @@ def select_taps(
     for index, (channel, row, column) in enumerate(taps):
         if channel >= 0:
             weight[index, channel % depth, row, column] = 1.0
+    # a tensor of this replacement has no type yet; the anchor's type is used
+    has_type = all(source not in node.outputs for node in new.nodes)
+    like = source if has_type else ""
     return new.node(
         "Conv",
-        [
-            source,
-            new.constant(weight, like=source if _has_type(new, source) else "", role="selection"),
-        ],
+        [source, new.constant(weight, like=like, role="selection")],
         output=output,
         role="select",
         kernel_shape=list(kernel),
         strides=None if strides == (1, 1) else list(strides),
         group=None if groups == 1 else groups,
     )
-
-
-def _has_type(new: Writer, tensor: str) -> bool:
-    # a tensor of this replacement has no type yet; the anchor's type is used
-    return all(tensor not in node.outputs for node in new.nodes)
 
 
 def _groups(reads: Sequence[int], channels: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -260,7 +261,7 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
     for index in range(rounds):
         rows, columns = ((part[index : index + 1] or [1])[0] for part in steps)
         last = index == rounds - 1
-        now = taps if last else _all_taps(channels, rows, columns)
+        now = taps if last else list(product(range(channels), range(rows), range(columns)))
         kernel = (rows, columns)
         source = select_taps(
             new,
@@ -297,11 +298,6 @@ def _single_node_blocks(
     made = trace_blocks(graph.shape(source), [(shape, perm)], graph.shape(output))
     if made is not None and graph.floats(source):
         yield (node,), source, output, made
-
-
-def _all_taps(channels: int, rows: int, columns: int) -> Sequence[Tap]:
-    sides = [(i, j) for i in range(rows) for j in range(columns)]
-    return [(channel, i, j) for channel in range(channels) for i, j in sides]
 
 
 def _to_depth_in_steps(blocks: Blocks) -> tuple[Sequence[Tap], int, int] | None:

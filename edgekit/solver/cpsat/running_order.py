@@ -174,7 +174,9 @@ class _Deepening:
                 self.forbidden += broken
                 continue
             found = with_loads(problem, self.goal, answer.mode, steps, answer.ways)
-            if self._keeps_bounds(found):
+            reached = metrics(problem, found.load_us, found.energy_uj)
+            bounds = self.goal.bounds.items()
+            if all(reached[name] <= limit * (1 + 1e-9) for name, limit in bounds):
                 if self.best is None or found.value < self.best.value:
                     self.best = found
                 break
@@ -188,10 +190,6 @@ class _Deepening:
             self.bound = max(self.bound, scale.bound(bound))
         else:
             self.bound = math.inf if self.best is None else self.best.value
-
-    def _keeps_bounds(self, found: Placing) -> bool:
-        reached = metrics(self.problem, found.load_us, found.energy_uj)
-        return all(reached[n] <= limit * (1 + 1e-9) for n, limit in self.goal.bounds.items())
 
 
 def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None) -> int:
