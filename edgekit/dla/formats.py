@@ -19,7 +19,7 @@ from edgekit.dla.rule_files import join_titles
 from edgekit.dla.rules import load_rules
 from edgekit.error_document import VerdictReason
 from edgekit.errors import DataError
-from edgekit_device.arrays.formats import four, read, write
+from edgekit_device.arrays.formats import as_nchw, read, write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,7 @@ def stored_shape(
     facts = _facts(format)
     if format == "LINEAR":
         return tuple(shape)
-    batch, channels, height, width = four(shape)
+    batch, channels, height, width = as_nchw(shape)
     if facts.layout == "vector":
         vector = facts.vector
         return (batch, -(-channels // vector), height, width, vector)
@@ -270,7 +270,7 @@ def pack(
             raise _buffer_error("the buffer is read-only")
         stored = _view_buffer(out, shape, array.dtype)
     word = _SAME_SIZE[array.dtype.itemsize]
-    source = np.ascontiguousarray(array).view(word).reshape(four(array.shape))
+    source = np.ascontiguousarray(array).view(word).reshape(as_nchw(array.shape))
     write(source, stored.view(word), format)
     return stored
 
@@ -308,7 +308,7 @@ def unpack(
             raise _buffer_error("the output array is read-only")
         array = _view_buffer(out, tuple(shape), kind)
     word = _SAME_SIZE[kind.itemsize]
-    read(stored.view(word), array.view(word).reshape(four(shape)), format)
+    read(stored.view(word), array.view(word).reshape(as_nchw(shape)), format)
     return array
 
 

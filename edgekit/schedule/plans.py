@@ -34,7 +34,7 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
-    without,
+    without_fields,
     write,
 )
 
@@ -362,7 +362,7 @@ def _assemble(
     cores = tuple(network.prepared.request.cores)
     constraints = replace(plan.constraints, dla_cores=cores)
     common = replace(plan, constraints=constraints, objective=objective)
-    return without(common, "optimal", "bound", "gap")
+    return without_fields(common, "optimal", "bound", "gap")
 
 
 def _utilisation(

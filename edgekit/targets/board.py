@@ -26,7 +26,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
-from edgekit_device.versions import parse_version, show, without_zeros
+from edgekit_device.versions import parse_version, show, strip_zeros
 
 _PREFIX = "MODE_"
 SCHEMA = "edgekit.target/1"
@@ -84,7 +84,7 @@ def canonical_release(release: str) -> str:
 
     A major release alone is returned unchanged.
     """
-    return show(without_zeros(parse_version(release), 2))
+    return show(strip_zeros(parse_version(release), 2))
 
 
 def _canonical(value: object) -> str:

@@ -9,7 +9,7 @@ from edgekit.errors import UsageError
 from edgekit.targets.board import Target, canonical_release
 from edgekit.text import listed
 from edgekit_device import versions
-from edgekit_device.versions import Version, agree, at_least, minor_release, without_zeros
+from edgekit_device.versions import Version, agree, at_least, minor_release, strip_zeros
 
 _WITHOUT_DLA = "does not support this board's DLA: every layer would run on the GPU"
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
@@ -31,7 +31,7 @@ def parse_version(text: str) -> Version:
             where=text,
             hint="write it like 10.3 or 8.5.2",
         )
-    return without_zeros(versions.parse_version(text.strip()))
+    return strip_zeros(versions.parse_version(text.strip()))
 
 
 def parse_release(text: str) -> str:
