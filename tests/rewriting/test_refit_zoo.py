@@ -5,7 +5,7 @@ import pytest
 
 from edgekit.network.loading.load import canonical
 from edgekit.rewriting.engine.opset import RAISED, raise_opset
-from edgekit.rewriting.engine.replay import steps_again
+from edgekit.rewriting.engine.replay import match_steps
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.provenance.other_weights import reweigh
 from edgekit.rewriting.provenance.record import read_record, with_record
@@ -35,7 +35,7 @@ def refits(before):
     other = other_values(before)
     graph, again = RewriteGraph(raise_opset(other)), []
     steps = [(item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED]
-    for step in steps_again(graph, steps):
+    for step in match_steps(graph, steps):
         graph.apply(step)
         again.append(toys.applied(step))
     expected = with_record(emit(graph), graph, again, original=other)
