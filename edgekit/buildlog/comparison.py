@@ -346,7 +346,10 @@ def _logged_layers(log: BuildLog) -> list[tuple[str, str]]:
     named += [(name, "") for name in log.capable]
     named += [(fallback.layer, fallback.kind) for fallback in log.fallbacks]
     named += [
-        (name, "") for one in log.loadables for name in (one.first, one.last, *one.layers) if name
+        (name, "")
+        for loadable in log.loadables
+        for name in (loadable.first, loadable.last, *loadable.layers)
+        if name
     ]
     return list(dict.fromkeys(named))
 

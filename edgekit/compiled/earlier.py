@@ -27,8 +27,8 @@ def key(exported: Exported, name: str, building: Building) -> str:
             "weights": "0" * 64,
             "cached": False,
             "agreement": None,
-            "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
-            "left": [replace(one, file="") for one in exported.left],
+            "inputs": [tensor.model_copy(update={"range": None}) for tensor in exported.inputs],
+            "left": [replace(call, file="") for call in exported.left],
         }
     )
     return keeping.key(

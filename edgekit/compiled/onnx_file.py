@@ -64,7 +64,7 @@ def onnx_file(
     """
     graph = read(path)[0].graph
     constants = {one.name for one in graph.initializer}
-    declared = {one.name: one for one in graph.input if one.name not in constants}
+    declared = {value.name: value for value in graph.input if value.name not in constants}
     given = tuple(args) if isinstance(args, list | tuple) else (args,)
     example = named_values(list(declared), given, kwargs)
     known = {name: size_in(name, text) for name, text in inputs.items()}
@@ -79,7 +79,7 @@ def onnx_file(
         with keeping.new_entry(key) as folder:
             save(model, folder / keeping.FILE)
             structure, weights = digests(onnx.load(folder / keeping.FILE))
-            names = [one.name for one in model.proto.graph.output]
+            names = [value.name for value in model.proto.graph.output]
             items = [Structure(kind="tensor", name=name) for name in names]
             exported = Exported(
                 schema="edgekit.export/1",
@@ -91,7 +91,7 @@ def onnx_file(
                 opset=read_opset(model.proto),
                 tensorrt=release,
                 inputs=[],
-                outputs=[_tensor(one) for one in model.proto.graph.output],
+                outputs=[_tensor(value) for value in model.proto.graph.output],
                 arguments=Arguments(parameters=list(declared), constants={}),
                 result=items[0] if len(items) == 1 else Structure(kind="tuple", items=items),
                 structure=structure,
@@ -103,7 +103,7 @@ def onnx_file(
             keeping.write_record(exported, folder)
     if leave:
         exported = leave_in_file(exported, leave)
-    static = {one.name: one for one in model.proto.graph.input}
+    static = {value.name: value for value in model.proto.graph.input}
     taken = [
         _tensor(static.get(name, one), sizes.get(name), example.get(name))
         for name, one in declared.items()
@@ -133,7 +133,7 @@ def _tensor(
     kind = dtype_name(known.elem_type)
     return Tensor(
         name=value.name,
-        shape=[one.dim_value or 1 for one in known.shape.dim] if shape is None else list(shape),
+        shape=[dim.dim_value or 1 for dim in known.shape.dim] if shape is None else list(shape),
         type=kind,
         torch_type=kind,
         range=value_range(array(example)) if hasattr(example, "dtype") else None,

@@ -108,7 +108,9 @@ class Building:
         for glob in self.pins:
             if not any(layers_matching(network, glob) for network in networks):
                 left = [
-                    one for one in self.left if fits_module(one, glob) or glob.startswith(f"{one}.")
+                    module
+                    for module in self.left
+                    if fits_module(module, glob) or glob.startswith(f"{module}.")
                 ]
                 if left:
                     raise UsageError(

@@ -111,7 +111,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
 
 def _tensors(exported: Exported) -> list[str]:
     """Returns the names of inputs and outputs."""
-    return [one.name for one in (*exported.inputs, *exported.outputs)]
+    return [tensor.name for tensor in (*exported.inputs, *exported.outputs)]
 
 
 def _lost_bias(
@@ -147,8 +147,8 @@ def _structure_error(
     here, there = _operator(node), _operator(other)
     if here == there and node is not None and other is not None:
         own, given = _details(node, mine), _details(other, theirs)
-        here = _operator(node, [one for one in own if one not in given])
-        there = _operator(other, [one for one in given if one not in own])
+        here = _operator(node, [item for item in own if item not in given])
+        there = _operator(other, [value for value in given if value not in own])
     differs = f"it has {there}, the compiled one has {here}"
     if here == there:
         differs = f"its {there} has other inputs or constants"
@@ -170,4 +170,4 @@ def _operator(node: onnx.NodeProto | None, details: Sequence[str] = ()) -> str:
 def _details(node: onnx.NodeProto, weights: Mapping[str, np.ndarray]) -> list[str]:
     """Returns an operator's attributes, and the sizes of its weights."""
     sizes = [f"weights {tensor_size(weights[name])}" for name in node.input if name in weights]
-    return [*sizes, *(str(helper.printable_attribute(one)) for one in node.attribute)]
+    return [*sizes, *(str(helper.printable_attribute(attribute)) for attribute in node.attribute)]

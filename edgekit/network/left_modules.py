@@ -106,12 +106,12 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
         )
     every = dict.fromkeys(one for path in names.nodes.values() for one in enclosing(path)[1:])
     # lists of modules are never called
-    called = [one for one in every if one in names.classes] or list(every)
+    called = [item for item in every if item in names.classes] or list(every)
     chosen = {one for matched in left_paths(called, globs).values() for one in matched}
 
     def left_out(node: onnx.NodeProto) -> str:
         around = enclosing(names.nodes.get(node.name, ""))[1:]
-        return next((one for one in around if one in chosen), "")
+        return next((path for path in around if path in chosen), "")
 
     stages = _stages(graph, left_out)
     made: list[onnx.NodeProto] = []
@@ -123,7 +123,7 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             continue
         own = {name for node in nodes for name in node.output if name}
         inside = {node.name for node in nodes}
-        used = {one.name for one in graph.output}
+        used = {value.name for value in graph.output}
         used |= {name for node in graph.node if node.name not in inside for name in reads(node)}
         inputs = list(
             dict.fromkeys(
@@ -154,8 +154,8 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             graph.name,
             graph.input,
             graph.output,
-            [one for one in graph.initializer if one.name in held],
-            value_info=[one for one in graph.value_info if one.name in known],
+            [tensor for tensor in graph.initializer if tensor.name in held],
+            value_info=[value for value in graph.value_info if value.name in known],
         ),
         opset_imports=[*model.proto.opset_import, helper.make_opsetid(LEFT_DOMAIN, 1)],
         ir_version=model.proto.ir_version,

@@ -289,7 +289,7 @@ def write_module_name(node: onnx.NodeProto, names: ModuleNames, path: str) -> No
     if any(item.key == NAME_SCOPES for item in node.metadata_props):
         return
     modules = [one for one in enclosing(path) if one in names.classes or one in {"", path}]
-    scopes, kinds = [*modules, node.op_type], [names.classes.get(one, "") for one in modules]
+    scopes, kinds = [*modules, node.op_type], [names.classes.get(module, "") for module in modules]
     node.metadata_props.add(key=NAME_SCOPES, value=repr(scopes))
     if any(kinds):
         node.metadata_props.add(key=CLASS_HIERARCHY, value=repr([*kinds, node.op_type]))

@@ -214,8 +214,8 @@ class _Request:
             self._varies
             or any(map(varies, self._section.shapes.values()))
             or any(
-                isinstance(one, str) and axis_bounds(one)[0] < axis_bounds(one)[2]
-                for one in self._section.dimensions.values()
+                isinstance(size, str) and axis_bounds(size)[0] < axis_bounds(size)[2]
+                for size in self._section.dimensions.values()
             )
         )
 
@@ -382,7 +382,7 @@ class _Request:
             found = self._buckets_from_data(forms.count, profiles, best[0], data)
         elif forms:
             found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
-        elif any(not isinstance(one, int | str) for one in self._section.dimensions.values()):
+        elif any(not isinstance(size, int | str) for size in self._section.dimensions.values()):
             found = list(self._size_combinations(best[0]))
         elif ranged:
             self._notes.append(
@@ -509,7 +509,7 @@ class _Request:
         low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
         high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
         sides = buckets_for([_fit_size(size, low, high) for size in data], count, low, high)
-        return [self._picture_bucket(*one, best, where) for one in sides]
+        return [self._picture_bucket(*side, best, where) for side in sides]
 
     def _refuse_outside_profiles(
         self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
@@ -579,7 +579,7 @@ def buckets_for(
         return sum(number * taken(size, chosen) for size, number in pictures.items())
 
     def best_with(others: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [*others, min(candidates, key=lambda one: waste([*others, one]))]
+        return [*others, min(candidates, key=lambda candidate: waste([*others, candidate]))]
 
     chosen = [(max(heights), max(widths))]
     while len(chosen) < count and waste(more := best_with(chosen)) < waste(chosen):
@@ -592,5 +592,5 @@ def buckets_for(
             if waste(other) < waste(chosen):
                 chosen, better = other, True
     used = {taken(size, chosen) for size in pictures}
-    chosen = [one for one in chosen if one[0] * one[1] in used]
-    return sorted(chosen, key=lambda one: (one[0] * one[1], one), reverse=True)
+    chosen = [bucket for bucket in chosen if bucket[0] * bucket[1] in used]
+    return sorted(chosen, key=lambda bucket: (bucket[0] * bucket[1], bucket), reverse=True)

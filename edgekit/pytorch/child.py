@@ -245,11 +245,11 @@ def _call_factory(spec: str) -> Any:
         return getattr(importlib.import_module(module), function)()
     except Exception as error:
         frames = [
-            one
-            for one in traceback.extract_tb(error.__traceback__)
-            if one.filename not in (__file__, importlib.__file__)
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename not in (__file__, importlib.__file__)
         ]
-        own = [one for one in frames if not one.filename.startswith("<")]
+        own = [frame for frame in frames if not frame.filename.startswith("<")]
         line = f"{own[-1].filename}:{own[-1].lineno}" if own else spec
         raise ModelError(
             f"the factory {spec} fails: {type(error).__name__}: {first_words(error)}",

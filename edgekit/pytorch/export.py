@@ -191,7 +191,7 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
         save_model(cut, folder / keeping.FILE)
         left = []
         for part, model in zip(places, calls, strict=True):
-            if sum(one.nbytes for one in model.weights.values()) > LARGEST_INLINE:
+            if sum(weight.nbytes for weight in model.weights.values()) > LARGEST_INLINE:
                 raise exporters.too_large(part.module)
             exporters.tidy(model.proto)
             name = f"left-{part.call}.onnx"
@@ -264,7 +264,7 @@ def export_network(
         name_axes(proto, program, axes)
     exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
     stay = network.left
-    left = [one for one in parts(proto) if isinstance(one, LeftModule)]
+    left = [part for part in parts(proto) if isinstance(part, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result identifies the network
@@ -436,7 +436,9 @@ def _missing_operators(proto: onnx.ModelProto, release: str) -> list[str]:
     """Returns the operators that the parser of a release does not import."""
     version = releases.parse_version(release)
     operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
-    return sorted(one for one in operators if not operator_table().imports(one, version))
+    return sorted(
+        operator for operator in operators if not operator_table().imports(operator, version)
+    )
 
 
 def _tensors(
@@ -468,8 +470,8 @@ def digests(proto: onnx.ModelProto) -> tuple[str, str]:
     Python code are ignored.
     """
     structure, weights = hashlib.sha256(), hashlib.sha256()
-    for one in proto.opset_import:
-        structure.update(f"{one.domain}:{one.version}\n".encode())
+    for opset in proto.opset_import:
+        structure.update(f"{opset.domain}:{opset.version}\n".encode())
     for node in proto.graph.node:
         bare = onnx.NodeProto()
         bare.CopyFrom(node)

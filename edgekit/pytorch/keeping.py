@@ -129,7 +129,7 @@ def adopt(exported: Exported, name: str, within: Path) -> Exported:
 
 def write(proto: onnx.ModelProto, path: Path) -> None:
     """Writes a network; weights of 1.9 GB and more go to a file beside it."""
-    if sum(len(one.raw_data) for one in proto.graph.initializer) < _INLINE:
+    if sum(len(tensor.raw_data) for tensor in proto.graph.initializer) < _INLINE:
         path.write_bytes(proto.SerializeToString())
     else:
         _write_external(proto, path, f"{path.name}.data")

@@ -116,8 +116,10 @@ class LeftOut:
 
     def apart(self) -> LeftOut:
         """Returns the same modules with a separate state, initially a copy of the current state."""
-        shared = [one for module in self.modules.values() for one in module.parameters()]
-        memo: dict[int, Any] = {id(one): one for one in shared}
+        shared = [
+            parameter for module in self.modules.values() for parameter in module.parameters()
+        ]
+        memo: dict[int, Any] = {id(parameter): parameter for parameter in shared}
         return replace(self, modules=copy.deepcopy(self.modules, memo))
 
     def run(self, call: int, values: Sequence[Values]) -> list[Tensor]:
@@ -221,11 +223,13 @@ def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., Non
                 number=len(found.calls),
                 inputs=inputs,
                 given=_without_tensors(given),
-                takes=tuple(one.dtype for one in given if _is_tensor(one)),
-                device=next((one.device for one in given if _is_tensor(one)), None),
+                takes=tuple(value.dtype for value in given if _is_tensor(value)),
+                device=next((value.device for value in given if _is_tensor(value)), None),
                 outputs=outputs,
                 made=_without_tensors(made),
-                kinds=tuple((one.dtype, tuple(one.shape)) for one in made if _is_tensor(one)),
+                kinds=tuple(
+                    (value.dtype, tuple(value.shape)) for value in made if _is_tensor(value)
+                ),
             )
         )
 

@@ -74,7 +74,7 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
 
         def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
             module = self.get_submodule(call.module)
-            return tuple(call.run(module, [given[names.index(one)] for one in part.inputs]))
+            return tuple(call.run(module, [given[names.index(tensor)] for tensor in part.inputs]))
 
     typed = dict(zip(part.inputs, call.typed(tensors), strict=True))
     try:

@@ -141,15 +141,15 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     data = bytearray((Path(request.folder) / "values").read_bytes())
     tensors = {}
-    for one in request.tensors:
-        dtype = getattr(torch, one.type)
-        count = math.prod(one.shape)
+    for tensor in request.tensors:
+        dtype = getattr(torch, tensor.type)
+        count = math.prod(tensor.shape)
         flat = (
-            torch.frombuffer(data, dtype=dtype, count=count, offset=one.offset)
+            torch.frombuffer(data, dtype=dtype, count=count, offset=tensor.offset)
             if count
             else torch.zeros(0, dtype=dtype)
         )
-        tensors[one.name] = flat.reshape(one.shape).clone()
+        tensors[tensor.name] = flat.reshape(tensor.shape).clone()
     both = rebuild(request.example, tensors)
     return tuple(both["args"]), both["kwargs"]
 
@@ -298,7 +298,7 @@ def pickled_modules(path: Path) -> list[str]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                name = next(one for one in archive.namelist() if one.endswith("data.pkl"))
+                name = next(entry for entry in archive.namelist() if entry.endswith("data.pkl"))
                 with archive.open(name) as file:
                     data = file.read(_MOST_PICKLE)
         else:

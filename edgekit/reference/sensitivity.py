@@ -569,7 +569,7 @@ class KernelChain:
             )
         # the worst first; without an SNR last
         return tuple(
-            sorted(found, key=lambda one: (one.snr_db is None, one.snr_db or 0.0, one.cosine))
+            sorted(found, key=lambda item: (item.snr_db is None, item.snr_db or 0.0, item.cosine))
         )
 
 
@@ -649,7 +649,7 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
     kinds = {layer.name: layer.kind for layer in network.layers}
     return tuple(
         RankedKernel(
-            **{one.name: getattr(item, one.name) for one in dataclasses.fields(item)},
+            **{field.name: getattr(item, field.name) for field in dataclasses.fields(item)},
             kinds=tuple(kinds.get(name, "") for name in item.layers),
         )
         for item in found.impacts
@@ -665,19 +665,19 @@ def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, 
             kernels[path].append(impact)
     floats = Counter(path for name in found.floats for path in enclosing(module.get(name, "")))
     rows = []
-    for one in module_totals(network, {}):
-        own = kernels[one.module]
+    for totals in module_totals(network, {}):
+        own = kernels[totals.module]
         ratios = [impact.snr_db for impact in own if impact.snr_db is not None]
-        if own or floats[one.module]:
+        if own or floats[totals.module]:
             rows.append(
                 ModuleImpact(
-                    module=one.module,
-                    kind=one.kind,
+                    module=totals.module,
+                    kind=totals.kind,
                     kernels=len(own),
                     devices=dict(sorted(Counter(impact.device for impact in own).items())),
                     snr_db=min(ratios, default=None),
                     cosine=min((impact.cosine for impact in own), default=None),
-                    floats=floats[one.module],
+                    floats=floats[totals.module],
                 )
             )
     return tuple(rows)

@@ -363,7 +363,7 @@ def decide(request: RequestedBuild) -> Decision:
     for kind in kinds[request.mode]:
         own = requested_features(request, kind, typing)
         bad = impossible_features(request, on, own)
-        problems += [one for one in bad if one not in problems]
+        problems += [problem for problem in bad if problem not in problems]
         if bad:
             continue
         chosen = _chosen_features(request, on, own, notes, dropped)
@@ -394,7 +394,7 @@ def decide(request: RequestedBuild) -> Decision:
         found.get("plan", ()),
         found.get("loadable", ()),
         tuple(unknown),
-        (*notes, *(one.why for one in chosen_settings.dropped)),
+        (*notes, *(setting.why for setting in chosen_settings.dropped)),
         (*dropped, *chosen_settings.dropped),
         chosen_settings.by_kind,
     )

@@ -58,15 +58,15 @@ def record_outcome(
     if not board:
         return
     found = _read(file)
-    rows, some = found.setdefault(board, {}), any(one.ok for one in attempts)
-    for one in attempts:
-        key = _key(kind, one.flags)
+    rows, some = found.setdefault(board, {}), any(attempt.ok for attempt in attempts)
+    for attempt in attempts:
+        key = _key(kind, attempt.flags)
         # conclusive: the failure is due to the flags, whatever the network
-        conclusive = one.code == _REFUSED and _OF_THE_NETWORK not in one.flags
-        if one.ok:
+        conclusive = attempt.code == _REFUSED and _OF_THE_NETWORK not in attempt.flags
+        if attempt.ok:
             rows[key] = _OK
         elif some and conclusive and rows.get(key) != _OK:
-            rows[key] = str(one.error)
+            rows[key] = str(attempt.error)
     with write_atomically(file) as temporary:
         document = {"schema": SCHEMA, "boards": found}
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")

@@ -332,13 +332,13 @@ def range_lane(
     there = {node.name for node in model.proto.graph.node}
     of = {layer.name: layer for layer in placed}
     own = (_layer(layer, of[layer.name]) for layer in first.layers if layer.name in of)
-    kept = (replace(one, nodes=tuple(n for n in one.nodes if n in there)) for one in own)
-    layers = tuple(one for one in kept if one.nodes)
+    kept = (replace(item, nodes=tuple(n for n in item.nodes if n in there)) for item in own)
+    layers = tuple(item for item in kept if item.nodes)
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
         found = []
         for name in names:
-            shapes = [one.tensors[name].shape for one in networks]
+            shapes = [network.tensors[name].shape for network in networks]
             sizes = (set(axis) for axis in zip(*shapes, strict=True))
             shape = tuple(next(iter(axis)) if len(axis) == 1 else -1 for axis in sizes)
             found.append(IoSpec(name, first.tensors[name].dtype, shape))

@@ -194,8 +194,8 @@ def _place_control_flow(placer: Placer, node: Node) -> None:
     For an If the branch with more multiply-accumulates counts.
     """
     kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), placer.bodies(node, lowered)
-    inside = [sum(layer.macs for layer in one.network.layers) for one in found.bodies]
-    known = bool(found.bodies) and not any(one.network.uncounted for one in found.bodies)
+    inside = [sum(layer.macs for layer in body.network.layers) for body in found.bodies]
+    known = bool(found.bodies) and not any(body.network.uncounted for body in found.bodies)
     params: Attributes = {}
     if kind == "LOOP":
         params = {"trip_count": found.trip_count, "trip_limit": found.trip_limit}
