@@ -26,7 +26,7 @@ from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
-from edgekit.targets.releases import drives_dla, parse_version
+from edgekit.targets.releases import parse_version, supports_dla
 from edgekit.text import counted, listed
 
 _SLOTS = "memory.loadables"
@@ -204,7 +204,7 @@ def _boards_with_supported_dla(log: BuildLog, boards: list[Target]) -> list[Targ
     return [
         board
         for board in boards or map(get, names())
-        if board.dla.cores and drives_dla(board, version)
+        if board.dla.cores and supports_dla(board, version)
     ]
 
 

@@ -191,7 +191,7 @@ class ShapeRequest:
         rest = tuple(bucket for bucket in self.buckets if bucket is not first)
         return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
 
-    def matching_profile(self, sizes: Sizes) -> int | None:
+    def find_profile(self, sizes: Sizes) -> int | None:
         """Returns the position of the first profile that contains these sizes; None if none
         does."""
         return next(

@@ -516,7 +516,7 @@ class _Request:
     ) -> None:
         """Refuses a bucket outside all profiles."""
         input_shapes(self._inputs, bucket, self._section.batch)
-        if not profiles or ShapeRequest({}, tuple(profiles)).matching_profile(bucket) is not None:
+        if not profiles or ShapeRequest({}, tuple(profiles)).find_profile(bucket) is not None:
             return
         shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
         sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())

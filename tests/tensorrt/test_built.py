@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import BuildError
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.reference.weights import weight_digest
 from edgekit.tensorrt.artefacts import read_artefacts, read_golden
 from edgekit.tensorrt.requests import BuildOptions, build_request, requested_lanes
@@ -42,7 +42,7 @@ def built(stripped=True, refit="identical", names=NAMES):
     )
     network = network_of(model)
     lanes = requested_lanes(
-        segmented(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
+        cut_segments(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
     )
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
     x, y = (NetworkTensor(name, "float32", (1, 8, 6, 6)) for name in "xy")

@@ -20,7 +20,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import PRESET, image_section, prepare_of
+from edgekit.pipeline.steps.calibrate import prepare_of, usual_pictures
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import head_note, head_of, options_of
 from edgekit.pipeline.steps.rewrite import model
@@ -74,7 +74,7 @@ class DetectedObject(Document):
     def of(cls, found: Found) -> DetectedObject:
         """Returns a found object with rounded values."""
         return cls(
-            box=[round(one, _PIXELS) for one in found.box],
+            box=[round(side, _PIXELS) for side in found.box],
             score=round(found.score, _SCORE),
             number=found.number,
             name=found.name,
@@ -160,9 +160,9 @@ class Pictures:
                 hint="give files or a folder: edgekit detect CONFIG image.jpg",
             )
         pictures = cls(tuple(found), folder)
-        read = {f"the picture {path_text(one)}": one for one in found}
+        read = {f"the picture {path_text(file)}": file for file in found}
         may_fill(folder)
-        drawn = {f"the drawn picture {one.name}": one for one in pictures.drawn()}
+        drawn = {f"the drawn picture {file.name}": file for file in pictures.drawn()}
         may_write(read, drawn, makes_folders=True)
         return pictures
 
@@ -217,11 +217,11 @@ def need_head(context: Context) -> Head:
 def notes_of(context: Context) -> list[str]:
     """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
-    if image_section(context) is not context.file.calibration:
+    usual = usual_pictures(context)
+    if usual is not None:
         notes.append(
-            f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
-            "images (calibration.resize, calibration.mean, ...), which a network needs that was "
-            "trained otherwise"
+            f"Pictures are prepared as those of {usual.name}: {usual.yaml}; a network that was "
+            "trained otherwise needs its own options of images"
         )
     return notes
 
@@ -289,11 +289,11 @@ def detect_on(
                     file=str(file),
                     width=image.width,
                     height=image.height,
-                    objects=[DetectedObject.of(one) for one in objects],
+                    objects=[DetectedObject.of(each) for each in objects],
                     drawn=str(goal),
                 )
             )
-    number = sum(len(one.objects) for one in found)
+    number = sum(len(picture.objects) for picture in found)
     step.detail = (
         f"{client.kind} board {client.name}, {counted(number, 'object')} on "
         f"{counted(len(found), 'picture')}"

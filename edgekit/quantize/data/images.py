@@ -19,7 +19,7 @@ import numpy as np
 from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.quantize.data.rows import DataRow, path_text, read_ahead
-from edgekit_device.detection.letterbox import Placing, cover, cropped, letterbox, stretch
+from edgekit_device.detection.letterbox import Placing, cover, crop_resized, letterbox, stretch
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -231,7 +231,7 @@ class Preprocess:
                 f"{self.resize}, which gives an image of {high}x{wide}",
                 f"give a larger size; the input of {self.height}x{self.width} is cut from it",
             )
-        return cropped(picture, size, grown)
+        return crop_resized(picture, size, grown)
 
     def _resize(self, image: Image.Image) -> Image.Image:
         from PIL import Image, ImageOps

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from edgekit.detection.files import names_of
+from edgekit.detection.files import read_class_names
 from edgekit.detection.precision import Truth
 from edgekit.errors import DataError
 from edgekit.files import read_file
@@ -90,7 +90,7 @@ def read_labels(
     if path.is_dir():
         found = _read_label_files(path, images_at(path), None, keypoints)
     elif is_list(path):
-        numbers = _numbers(path, names_of(path), classes)
+        numbers = _numbers(path, read_class_names(path), classes)
         found = _read_label_files(path, images_at(path, ("val",)), numbers, keypoints)
     else:
         found = _read_coco(path, classes)
