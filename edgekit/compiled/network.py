@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
-from edgekit.compiled import earlier
+from edgekit.compiled import compilation_cache
 from edgekit.compiled.calls import bind_tensors, first_device
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
@@ -166,15 +166,17 @@ def compile_network(
     )
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
-    key = earlier.key(exported, name, building)
+    key = compilation_cache.key(exported, name, building)
     before = (
-        None if any(config.file.precision == "int8" for config in configs) else earlier.find(key)
+        None
+        if any(config.file.precision == "int8" for config in configs)
+        else compilation_cache.find(key)
     )
     built = None
     if before is not None and before.weights != exported.weights:
         built = _refit_parts(Cut(before, network, name, cut.out), cut, building)
     if built is None:
-        earlier.remember(key, exported)
+        compilation_cache.remember(key, exported)
         built = [
             Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
         ]

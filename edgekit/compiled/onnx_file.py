@@ -17,7 +17,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.protos import dtype_name, reads
 from edgekit.network.source import foreign_format
 from edgekit.network.writing import save
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.chain import array
 from edgekit.pytorch.document import Arguments, Exported, Structure, Tensor
 from edgekit.pytorch.export import digests, leave_in_file, value_range
@@ -73,17 +73,17 @@ def onnx_file(
     used = {name for node in graph.node for name in reads(node)}
     read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
     model = load(path, shapes=read_sizes)
-    key = keeping.key("onnx", str(path), release, model.digest)
-    exported = keeping.find(key)
+    key = export_cache.key("onnx", str(path), release, model.digest)
+    exported = export_cache.find(key)
     if exported is None:
-        with keeping.new_entry(key) as folder:
-            save(model, folder / keeping.FILE)
-            structure, weights = digests(onnx.load(folder / keeping.FILE))
+        with export_cache.new_entry(key) as folder:
+            save(model, folder / export_cache.FILE)
+            structure, weights = digests(onnx.load(folder / export_cache.FILE))
             names = [value.name for value in model.proto.graph.output]
             items = [Structure(kind="tensor", name=name) for name in names]
             exported = Exported(
                 schema="edgekit.export/1",
-                file=str(keeping.entry_folder(key) / keeping.FILE),
+                file=str(export_cache.entry_folder(key) / export_cache.FILE),
                 source=str(path),
                 kind="onnx",
                 torch=None,
@@ -100,7 +100,7 @@ def onnx_file(
                 cached=False,
                 notes=list(model.notes),
             )
-            keeping.write_record(exported, folder)
+            export_cache.write_record(exported, folder)
     if leave:
         exported = leave_in_file(exported, leave)
     static = {value.name: value for value in model.proto.graph.input}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
-    from edgekit.pytorch.outside import Request
+    from edgekit.pytorch.isolated_export import Request
 
 _ULTRALYTICS = "ultralytics"
 
@@ -33,7 +33,7 @@ def main() -> None:
     sys.path[:] = json.loads(text)["path"]
 
     from edgekit.errors import BuildError, EdgekitError
-    from edgekit.pytorch.outside import Answer, describe_failure, read_request
+    from edgekit.pytorch.isolated_export import Answer, describe_failure, read_request
 
     request = read_request(text)
     try:
@@ -53,8 +53,8 @@ def main() -> None:
 
 def _export(request: Request) -> Exported:
     from edgekit.pytorch.export import export_network
+    from edgekit.pytorch.isolated_export import example_from
     from edgekit.pytorch.networks import prepare_network
-    from edgekit.pytorch.outside import example_from
 
     args, kwargs = example_from(request)
     source = _load(request)

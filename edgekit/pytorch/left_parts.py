@@ -17,7 +17,7 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.files import read_file
 from edgekit.network.left_modules import LeftModule
 from edgekit.network.source import is_factory
-from edgekit.pytorch import exporters, keeping
+from edgekit.pytorch import export_cache, exporters
 from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.export import export_network
 from edgekit.pytorch.left import LeftOut
@@ -91,7 +91,7 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
             '"package.module:factory"}), or leave out only the modules inside that cannot be '
             "exported",
         ) from error
-    if (file.parent / keeping.DATA).exists():
+    if (file.parent / export_cache.DATA).exists():
         raise exporters.too_large(part.module)
     proto = onnx.load(file)
     exporters.rename(proto, names, part.outputs)

@@ -22,7 +22,7 @@ from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.files import read_file, replacing
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.quantize.needs import (
+from edgekit.quantize.missing_scales import (
     FLOATS,
     MissingScale,
     find_missing_scales,

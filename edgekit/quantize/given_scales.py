@@ -22,7 +22,7 @@ from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.quantize.needs import MissingScale
+    from edgekit.quantize.missing_scales import MissingScale
     from edgekit.quantize.qdq.to_implicit import Translated
     from edgekit.targets.board import Target
 

@@ -20,7 +20,7 @@ from edgekit.network.graph import OnnxGraph
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Layer, Model, Network
-from edgekit.quantize.needs import find_missing_scales, propagate_scales
+from edgekit.quantize.missing_scales import find_missing_scales, propagate_scales
 from edgekit.quantize.scales import to_float32
 from edgekit.text import counted, listed
 from edgekit_device.protocol import fields

@@ -31,7 +31,7 @@ from edgekit.network.source import (
     missing_model,
     refuse_foreign,
 )
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.document import Exported, Exporter, Structure
 from edgekit.text import listed
 
@@ -203,13 +203,13 @@ def export_outside(
             inputs=dict(inputs),
         )
         if kind == "factory":  # its result is only known afterwards; the child caches it
-            return keeping.copy_out(_run_child(request, folder), save)
+            return export_cache.copy_out(_run_child(request, folder), save)
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
-        key = keeping.key(version("torch"), Path(source).name, facts, values)
-        found = keeping.find(key)
+        key = export_cache.key(version("torch"), Path(source).name, facts, values)
+        found = export_cache.find(key)
         if found is None:
-            found = keeping.adopt(_run_child(request, folder), key, folder)
-        return keeping.copy_out(found, save)
+            found = export_cache.adopt(_run_child(request, folder), key, folder)
+        return export_cache.copy_out(found, save)
 
 
 def refuse_untrusted(source: str | Path, trust: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.files import read_file, write_atomically
 from edgekit.knowledge import cache_folder
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.document import Exported
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def key(exported: Exported, name: str, building: Building) -> str:
             "left": [replace(call, file="") for call in exported.left],
         }
     )
-    return keeping.key(
+    return export_cache.key(
         repr(structure),
         name,
         sorted(building.options.items()),
