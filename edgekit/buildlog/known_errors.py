@@ -153,7 +153,9 @@ class KnownErrors:
                 words = {
                     key: _COMMA.sub(".", value) for key, value in match.groupdict().items() if value
                 }
-                said = (form.format(**words) for form in row.says if _groups(form) <= words.keys())
+                said = (
+                    form.format(**words) for form in row.says if _field_names(form) <= words.keys()
+                )
                 status = f"status {number}, {name}" if name else ""
                 return Found(
                     row, next(said, status), words.get("operator", ""), words.get("version", "")
@@ -174,7 +176,7 @@ class KnownErrors:
         return "", ""
 
 
-def _groups(form: str) -> set[str]:
+def _field_names(form: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(form) if name}
 
 

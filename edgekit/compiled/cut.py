@@ -115,10 +115,10 @@ class Cut:
         """
         if not self.exported.left:
             return {}
-        left = None if self.left is None else self.left.apart()
+        left = None if self.left is None else self.left.with_own_state()
         found: dict[int, float] = {}
 
-        def timed(part: LeftModule) -> Step:
+        def time_part(part: LeftModule) -> Step:
             step = self.left_step(part) if left is None else torch_step(part, left)
 
             def run(values: Sequence[Values]) -> Sequence[Values]:
@@ -137,7 +137,7 @@ class Cut:
             return Step(step.inputs, step.outputs, run)
 
         with contextlib.suppress(ModelError):
-            run_steps(open_steps(Path(self.exported.file), timed), self.example())
+            run_steps(open_steps(Path(self.exported.file), time_part), self.example())
         return found
 
     def left_step(self, part: LeftModule) -> Step:

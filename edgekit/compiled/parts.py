@@ -15,7 +15,7 @@ from edgekit.bundles.sign import sign
 from edgekit.compiled.document import CompiledPart
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import BoardError, UsageError
-from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.layer_names import layers_matching, unmatched_error
 from edgekit.network.module_names import fits_module
 from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pipeline.pipeline import Pipeline
@@ -120,7 +120,7 @@ class Building:
                         where="pin",
                         hint="drop the pin, or take the module out of leave",
                     )
-                raise unmatched(glob, *networks, what="pin", code="plan.pin", where="pin")
+                raise unmatched_error(glob, *networks, what="pin", code="plan.pin", where="pin")
         for network, options in zip(networks, given, strict=True):
             own = [
                 {"layers": glob, "device": device.upper()}

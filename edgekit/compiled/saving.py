@@ -69,7 +69,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     examples: dict[str, Any] = {}
     if cut.left is not None:
         # calling a stateful module would change the network's next results
-        step = partial(torch_step, left=cut.left.apart())
+        step = partial(torch_step, left=cut.left.with_own_state())
         examples = run_steps(open_steps(Path(exported.file), step), cut.example())
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
@@ -82,7 +82,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         else:
             tensors = [examples[name] for name in part.inputs if cut.left is not None]
             if cut.left is not None and part.module in factories:
-                code = left_python(cut.left.apart(), part, tensors, factories[part.module])
+                code = left_python(cut.left.with_own_state(), part, tensors, factories[part.module])
                 record = canonical(write(code.part))
                 files = {"source": code.source, "state": code.state}
                 parts.append(CpuPart(part.module, record, code.inputs, code.outputs, files))

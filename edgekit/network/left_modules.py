@@ -16,7 +16,7 @@ from onnx import helper
 
 from edgekit.errors import UsageError
 from edgekit.network.model import Model, joined_weights
-from edgekit.network.module_names import enclosing, fits_module, write_module_name
+from edgekit.network.module_names import enclosing_modules, fits_module, write_module_name
 from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR, reads
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member
@@ -104,13 +104,15 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             hint="give the torch.nn.Module, a program of torch.export (.pt2) or "
             "package.module:factory",
         )
-    every = dict.fromkeys(one for path in names.nodes.values() for one in enclosing(path)[1:])
+    every = dict.fromkeys(
+        one for path in names.nodes.values() for one in enclosing_modules(path)[1:]
+    )
     # lists of modules are never called
     called = [item for item in every if item in names.classes] or list(every)
     chosen = {one for matched in left_paths(called, globs).values() for one in matched}
 
     def left_out(node: onnx.NodeProto) -> str:
-        around = enclosing(names.nodes.get(node.name, ""))[1:]
+        around = enclosing_modules(names.nodes.get(node.name, ""))[1:]
         return next((path for path in around if path in chosen), "")
 
     stages = _stages(graph, left_out)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from edgekit.network.model import Layer, Network
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.text import listed
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -125,7 +125,7 @@ def layer_modules(network: Network | None) -> Mapping[str, str]:
 
 def modules_around(layer: Layer) -> list[str]:
     """Returns the modules that a layer counts for, from the network ("") inwards."""
-    return enclosing(layer.module)[: _DEEPEST + 1]
+    return enclosing_modules(layer.module)[: _DEEPEST + 1]
 
 
 def _outermost_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:

@@ -190,7 +190,8 @@ class PiecewiseSession:
         called = {name for some in calls.values() for call in some for name in call.inputs}
         # functions read arrays, and "" is an omitted input
         self._constants = {"": None} | {
-            name: _array(stubs[name], lent) for name in {*called, *self._outputs} & stubs.keys()
+            name: _constant_values(stubs[name], lent)
+            for name in {*called, *self._outputs} & stubs.keys()
         }
         for number in range(1 + max((*nodes, *calls), default=0)):
             own = nodes.pop(number, [])
@@ -254,7 +255,7 @@ class Argument(NamedTuple):
         return cls(value.name, f"tensor({name})", [*sizes])
 
 
-def _array(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
+def _constant_values(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
     """Returns the values of a constant; lent values are copied, as the lender may free them."""
     value = lent.get(tensor.name)
     return numpy_helper.to_array(tensor) if value is None else np.array(value.numpy())

@@ -296,7 +296,7 @@ class _Request:
             self._rank(name, one)
             for axis, dim in enumerate(self._dims[name]):
                 own = one.min[axis], one.opt[axis], one.max[axis]
-                self._fixed(name, axis, dim, own)
+                self._refuse_other_size(name, axis, dim, own)
                 if dim.dim_param and bounds.setdefault(dim.dim_param, own) != own:
                     raise ModelError(
                         f"axis {dim.dim_param!r} is {axis_text(*bounds[dim.dim_param])}, and "
@@ -344,7 +344,7 @@ class _Request:
                 where=f"model.shapes.{name}",
             )
 
-    def _fixed(
+    def _refuse_other_size(
         self,
         name: str,
         axis: int,
@@ -572,11 +572,11 @@ def buckets_for(
     for step in steps:
         pictures[step] = pictures.get(step, 0) + 1
 
-    def taken(size: tuple[int, ...], chosen: Sequence[tuple[int, int]]) -> float:
+    def bucket_area(size: tuple[int, ...], chosen: Sequence[tuple[int, int]]) -> float:
         return min((h * w for h, w in chosen if h >= size[0] and w >= size[1]), default=math.inf)
 
     def waste(chosen: Sequence[tuple[int, int]]) -> float:
-        return sum(number * taken(size, chosen) for size, number in pictures.items())
+        return sum(number * bucket_area(size, chosen) for size, number in pictures.items())
 
     def best_with(others: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [*others, min(candidates, key=lambda candidate: waste([*others, candidate]))]
@@ -591,6 +591,6 @@ def buckets_for(
             other = best_with(chosen[:position] + chosen[position + 1 :])
             if waste(other) < waste(chosen):
                 chosen, better = other, True
-    used = {taken(size, chosen) for size in pictures}
+    used = {bucket_area(size, chosen) for size in pictures}
     chosen = [bucket for bucket in chosen if bucket[0] * bucket[1] in used]
     return sorted(chosen, key=lambda bucket: (bucket[0] * bucket[1], bucket), reverse=True)

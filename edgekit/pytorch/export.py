@@ -28,7 +28,7 @@ from edgekit.pytorch.chain import TOLERANCES, array, compare, open_steps, run_st
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, name_axes
 from edgekit.pytorch.isolated_export import export_outside, refuse_untrusted
-from edgekit.pytorch.networks import Network, clones, is_module, prepare_network, seeded
+from edgekit.pytorch.networks import Network, clones, fixed_seed, is_module, prepare_network
 from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets import releases
 from edgekit.text import listed
@@ -283,7 +283,7 @@ def export_network(
         def run(tensors: Sequence[Any]) -> list[Any]:
             if stay is not None:
                 stay.reset()  # each call is compared with the first call of a copy
-            with seeded():  # with the seed of PyTorch's results
+            with fixed_seed():  # with the seed of PyTorch's results
                 found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 

@@ -31,11 +31,11 @@ _FOLDER = "exports"
 
 def key(*facts: object) -> str:
     """Returns the key of an export from the given facts and edgekit's version."""
-    return hashlib.sha256(repr((onnx.__version__, _code(), *facts)).encode()).hexdigest()
+    return hashlib.sha256(repr((onnx.__version__, _source_digest(), *facts)).encode()).hexdigest()
 
 
 @cache
-def _code() -> str:
+def _source_digest() -> str:
     digest = hashlib.sha256()
     own = sorted(Path(__file__).parent.glob("*.py"))
     for path in (*own, Path(left_modules.__file__)):

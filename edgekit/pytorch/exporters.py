@@ -112,11 +112,11 @@ def _closed_log() -> Iterator[None]:
     logger, opened = logging.getLogger("torch.__trace"), []
     add = logger.addHandler
 
-    def noted(handler: logging.Handler) -> None:
+    def note_handler(handler: logging.Handler) -> None:
         opened.append(handler)
         add(handler)
 
-    vars(logger)["addHandler"] = noted
+    vars(logger)["addHandler"] = note_handler
     try:
         yield
     finally:
@@ -143,7 +143,7 @@ def dynamo(program: Any) -> onnx.ModelProto:
             )
             proto: onnx.ModelProto = written.model_proto
         except Exception as error:
-            raise _untranslated(error, program) from error
+            raise _untranslated_error(error, program) from error
     for node in proto.graph.node:
         kept = [entry for entry in node.metadata_props if entry.key not in _DROPPED]
         if len(kept) < len(node.metadata_props):
@@ -154,7 +154,7 @@ def dynamo(program: Any) -> onnx.ModelProto:
     return proto
 
 
-def _untranslated(error: Exception, program: Any) -> EdgekitError:
+def _untranslated_error(error: Exception, program: Any) -> EdgekitError:
     """Returns the error of a program's export, with the place of the untranslated node if found."""
     failed = source_errors.failure(error, None)
     node = source_errors.find_node(error, program.graph)
@@ -163,7 +163,7 @@ def _untranslated(error: Exception, program: Any) -> EdgekitError:
             node = source_errors.find_node(error, program.run_decompositions().graph)
     if node is not None:
         place = source_errors.program_place(node)
-        return source_errors.unsupported(str(node.target), place)
+        return source_errors.unsupported_operator(str(node.target), place)
     return failed
 
 

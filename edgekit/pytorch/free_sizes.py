@@ -216,7 +216,7 @@ def ranges_text(program: Any, tensor: Any) -> str:
     return f"{'x'.join(sizes)}:{type_name(tensor)}"
 
 
-def within(program: Any, size: Any, given: int) -> bool:
+def is_in_range(program: Any, size: Any, given: int) -> bool:
     """Returns True if a size is within the range of a program's symbolic size."""
     low, high = _bounds(program, size.node.expr)
     return low <= given <= high

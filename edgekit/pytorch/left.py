@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.network.left_modules import left_paths
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR
 from edgekit.pytorch.signature import as_tensor
 
@@ -69,7 +69,7 @@ class LeftCall:
         args, kwargs = _pytree.tree_unflatten(_fill_tensors(self.given, values), self.inputs)
         return args, kwargs
 
-    def typed(self, values: Sequence[Values]) -> list[Tensor]:
+    def to_module_types(self, values: Sequence[Values]) -> list[Tensor]:
         """Returns tensors on the device and in the types that the module takes: a bfloat16 network
         is float32 in its file, and compiled parts return arrays.
         """
@@ -82,7 +82,7 @@ class LeftCall:
         import torch
         from torch.utils import _pytree
 
-        args, kwargs = self.arguments(self.typed(values))
+        args, kwargs = self.arguments(self.to_module_types(values))
         flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
         return [value for value in flat if isinstance(value, torch.Tensor)]
 
@@ -114,7 +114,7 @@ class LeftOut:
                     }
                     vars(here).update(state)
 
-    def apart(self) -> LeftOut:
+    def with_own_state(self) -> LeftOut:
         """Returns the same modules with a separate state, initially a copy of the current state."""
         shared = [
             parameter for module in self.modules.values() for parameter in module.parameters()
@@ -162,7 +162,7 @@ def leave_out(
     missing = [
         modules
         for modules in globs_of.values()
-        if paths.isdisjoint(outer for path in modules for outer in enclosing(path))
+        if paths.isdisjoint(outer for path in modules for outer in enclosing_modules(path))
     ]
     if missing:
         raise UsageError(

@@ -76,7 +76,7 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
             module = self.get_submodule(call.module)
             return tuple(call.run(module, [given[names.index(tensor)] for tensor in part.inputs]))
 
-    typed = dict(zip(part.inputs, call.typed(tensors), strict=True))
+    typed = dict(zip(part.inputs, call.to_module_types(tensors), strict=True))
     try:
         network = prepare_network(
             Alone(), tuple(typed[name] for name in names), {}, {}, part.module

@@ -22,9 +22,9 @@ from edgekit.pytorch.free_sizes import (
     dynamic_by_name,
     extremes,
     failed_at,
+    is_in_range,
     ranges_in,
     ranges_text,
-    within,
 )
 from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
@@ -99,7 +99,7 @@ class Network:
         """Returns a copy's outputs, without gradients and with seeded random numbers."""
         import torch
 
-        with torch.no_grad(), seeded(seed):
+        with torch.no_grad(), fixed_seed(seed):
             found = module(*tensors)
         return self.result.take(found) if self.kind == "torchscript" else found
 
@@ -141,7 +141,7 @@ class Network:
 
 
 @contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
+def fixed_seed(seed: int = 0) -> Iterator[None]:
     """Seeds PyTorch's random numbers within the block."""
     import torch
 
@@ -449,7 +449,7 @@ def _accepts_size(program: Any, known: Any, given: Any) -> bool:
     if known.dim() != given.dim():
         return False
     return all(
-        own == size if isinstance(own, int) else within(program, own, size)
+        own == size if isinstance(own, int) else is_in_range(program, own, size)
         for own, size in zip(known.shape, given.shape, strict=True)
     )
 
@@ -507,7 +507,7 @@ def _examine(network: Network) -> None:
         raise
     except Exception as error:
         known = None if network.kind == "torchscript" else module
-        raise source_errors.not_called(
+        raise source_errors.not_called_error(
             error, known, size_words(dict(zip(network.call.names, tensors, strict=True)))
         ) from error
     _refuse_complex(network)
@@ -564,7 +564,7 @@ def _refuse_chance(network: Network, module: Any) -> None:
         if left is not None and not places and _difference(network, again) <= _SAME:
             return
         place = next(iter(places), None)
-    raise source_errors.by_chance(place)
+    raise source_errors.random_results(place)
 
 
 def _refuse_complex(network: Network) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.network.module_names import enclosing, last_line, path_of_scopes
+from edgekit.network.module_names import enclosing_modules, last_line, path_of_scopes
 
 # an exporter's errors have pages of advice
 _LONGEST = 300
@@ -107,7 +107,7 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     operator = _missing_operator(chain)
     if operator:
         place = _script_place(printed, operator) or place
-        return unsupported(operator, place)
+        return unsupported_operator(operator, place)
     text = next((words for cause in reversed(chain) if (words := first_words(cause))), "")
     message = f"PyTorch cannot export {place.words() if place else 'the network'}"
     return ModelError(
@@ -120,7 +120,7 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     )
 
 
-def not_called(error: Exception, network: Any, example: str) -> UsageError:
+def not_called_error(error: Exception, network: Any, example: str) -> UsageError:
     """Returns the error of a module that cannot be called with the example."""
     place = next((found for cause in _chain(error) if (found := _place(cause, network))), None)
     where = f" at {place.words()}" if place else ""
@@ -175,7 +175,7 @@ def state_place(network: Any, buffer: str) -> Place:
     return Place(path, kind.__name__, *line)
 
 
-def by_chance(place: Place | None) -> ModelError:
+def random_results(place: Place | None) -> ModelError:
     """Returns the error of a network whose results vary without a changed buffer.
 
     Args:
@@ -210,7 +210,7 @@ def random_calls(network: Any, left: Collection[str]) -> Iterator[list[Place]]:
             if torch.Tag.nondeterministic_seeded in function.tags:
                 frames = reversed(list(traceback.walk_stack(sys._getframe())))
                 place = _innermost(frames, network)
-                if place is None or not set(enclosing(place.path)) & set(left):
+                if place is None or not set(enclosing_modules(place.path)) & set(left):
                     found.append(place or Place("", type(network).__name__))
             return function(*args, **(kwargs or {}))
 
@@ -245,7 +245,7 @@ def free_size(place: Place | None, output: str = "") -> ModelError:
     )
 
 
-def unsupported(operator: str, place: Place | None) -> ModelError:
+def unsupported_operator(operator: str, place: Place | None) -> ModelError:
     """Returns the error of an operator that the exporter does not know."""
     where = f" in {place.words()}" if place else ""
     leave = f"{place.leave()}; or " if place else ""

@@ -168,7 +168,7 @@ def compare_methods(
         batch = list(islice(inputs, min(until - errors.count, errors.affordable)))
         if batch:
             errors.add(batch)
-        if not batch or errors.decided():
+        if not batch or errors.is_decided():
             break
     errors.settle(measured)
     return errors.choice()
@@ -323,7 +323,7 @@ class MethodErrors:
             for method, found in self._found.items()
         }
 
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Returns True if the best method is known well enough; drops methods that are worse.
 
         The standard errors of the gaps are from a jackknife over the inputs.
@@ -337,7 +337,7 @@ class MethodErrors:
             for method, each in noise.items()
         }
         best = min(self._left, key=lambda name: (bool(self._failures(name)), -float(whole[name])))
-        left, decided = [best], True
+        left, is_decided = [best], True
         for other in self._left:
             if other == best:
                 continue
@@ -348,9 +348,9 @@ class MethodErrors:
                 left.append(other)
             # a method that fails is not chosen, however near it is
             near = _SURE * error - gap < _NEGLIGIBLE_DB
-            decided &= near or bool(self._failures(other))
+            is_decided &= near or bool(self._failures(other))
         self._left = [name for name in self._left if name in left]
-        return decided
+        return is_decided
 
     def _noise(self, method: str) -> np.ndarray:
         """Returns the RMS error over the RMS signal, by input and by part of the outputs."""

@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
 from edgekit.network.model import Network
-from edgekit.network.module_names import common_module, enclosing
+from edgekit.network.module_names import common_module, enclosing_modules
 from edgekit.network.module_tree import layer_modules, module_totals
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
@@ -661,9 +661,13 @@ def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, 
     module = layer_modules(network)
     kernels: dict[str, list[Impact]] = defaultdict(list)
     for impact in found.impacts:
-        for path in enclosing(common_module(module.get(name, "") for name in impact.layers)):
+        for path in enclosing_modules(
+            common_module(module.get(name, "") for name in impact.layers)
+        ):
             kernels[path].append(impact)
-    floats = Counter(path for name in found.floats for path in enclosing(module.get(name, "")))
+    floats = Counter(
+        path for name in found.floats for path in enclosing_modules(module.get(name, ""))
+    )
     rows = []
     for totals in module_totals(network, {}):
         own = kernels[totals.module]
@@ -709,7 +713,7 @@ def _rule(name: str, network: Network, judgement: Judgement) -> str:
     return rules[0].id if rules else ""
 
 
-def proposed(proposal: Proposal) -> ProposedLayers:
+def proposal_document(proposal: Proposal) -> ProposedLayers:
     """Returns the document's form of a proposal."""
     return ProposedLayers(
         metric=proposal.metric,

@@ -298,7 +298,7 @@ def impossible_features(
         else:
             continue
         hint = next((_INSTEAD[name] for name in reversed(row.of) if name in _INSTEAD), "")
-        found.append(_problem(request, _blamed(request, own, row.of), message, hint))
+        found.append(_problem(request, _key_to_change(request, own, row.of), message, hint))
     for limit in limits(own.firm):
         if request.profiles > limit.profiles:
             found.append(
@@ -313,7 +313,7 @@ def impossible_features(
     return found
 
 
-def _blamed(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, ...]) -> str:
+def _key_to_change(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, ...]) -> str:
     """Returns the key to change: the most freely chosen of the keys in the file."""
     keys = [features()[name].key or _MODE for name in own.firm if name in names]
     written = [key for key in keys if key in request.places]

@@ -97,15 +97,15 @@ def without_known_failures(
         dla: True if the plans use a DLA: such plans have separate outcomes ("plan DLA").
     """
 
-    def left(kind: str, attempts: tuple[BuildAttempt, ...]) -> tuple[BuildAttempt, ...]:
+    def without_known(kind: str, attempts: tuple[BuildAttempt, ...]) -> tuple[BuildAttempt, ...]:
         remaining = [
             x for x in attempts if known_outcome(file, fingerprint, kind, x.flags) is not False
         ]
         # all attempts with the required features failed once: the board may have changed since
         return tuple(remaining) if remaining and not remaining[0].breaks else attempts
 
-    plans = left("plan DLA" if dla else "plan", decision.plans)
-    loadables = left("loadable", decision.loadables)
+    plans = without_known("plan DLA" if dla else "plan", decision.plans)
+    loadables = without_known("loadable", decision.loadables)
     fewer = len(decision.plans) - len(plans) + len(decision.loadables) - len(loadables)
     if not fewer:
         return decision

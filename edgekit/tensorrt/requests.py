@@ -406,14 +406,14 @@ class BuildRequest:
         """SHA-256 (hex) of the request's canonical JSON."""
         return request_digest(self.document)
 
-    def trying(self, attempts: Mapping[str, Sequence[Attempt]]) -> BuildRequest:
+    def with_attempts(self, attempts: Mapping[str, Sequence[Attempt]]) -> BuildRequest:
         """Returns the same request with only these attempts, by kind."""
 
-        def left(engine: EngineSpec) -> EngineSpec:
+        def remaining_attempts(engine: EngineSpec) -> EngineSpec:
             kept = tuple(x for x in engine.attempts if x in attempts[engine.kind])
             return replace(engine, attempts=kept)
 
-        engines = tuple(left(engine) for engine in self.job.engines)
+        engines = tuple(remaining_attempts(engine) for engine in self.job.engines)
         return BuildRequest(replace(self.job, engines=engines), self.blobs)
 
 
