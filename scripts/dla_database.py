@@ -390,7 +390,9 @@ def _operator_dispute(
     rule = _MATRIX_SAYS_NO if _MATRIX_SAYS_NO in ids else ids[0]
     sides = _sides()[rule]
     function = _decided_by_operator(name).get("function", "")
-    allowing = dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
+    allowing = dict.fromkeys(
+        title for kind in layers for title in known.sources_allowing(kind, function)
+    )
     if rule == _MATRIX_SAYS_NO and allowing:
         # of its own layers the sources are known
         says = f"{', '.join(layers)} layers run"
