@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
-from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.layer_names import layers_matching, unmatched_error
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
@@ -157,7 +157,7 @@ def _check_common_pins(config: Config, members: list[NetworkRequest]) -> None:
     networks = [member.network for member in members]
     for pin in config.file.placement.pin:
         if not any(layers_matching(network, pin.layers) for network in networks):
-            raise unmatched(
+            raise unmatched_error(
                 pin.layers,
                 *networks,
                 what="pin",
