@@ -14,7 +14,7 @@ from edgekit.benchmark.monitor import ShownApp, ShownSample, Top, with_release_w
 from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
-from edgekit.targets.loader import of_board
+from edgekit.targets.loader import find_by_board_id
 from edgekit_device.board.samples import LiveSample, MonitorFacts
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class _BoardView:
         self._sample = sample = _merge_samples(self._sample, sample)
         facts = sample.facts or MonitorFacts()
         if self._target is None:
-            self._target = of_board(facts.board_id or "")
+            self._target = find_by_board_id(facts.board_id or "")
         # the sum of the rails that are the board's draw; None if a rail was not read
         rails = sample.rails()
         wanted = self._target.rails.total if self._target and self._target.rails else ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.dla.precision import lowering
+from edgekit.dla.precision import plan_lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
@@ -33,7 +33,7 @@ from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
-from edgekit.quantize.needs import needs, without_too
+from edgekit.quantize.needs import find_missing_scales, with_same_values
 from edgekit.quantize.scales import Ranges, Scales
 from edgekit.text import counted
 
@@ -111,12 +111,12 @@ def picture_preparation(
         where: The pictures, for errors.
 
     Raises:
-        DataError: As raised by ``preprocess_of``.
+        DataError: As raised by ``choose_preprocess``.
     """
-    from edgekit.quantize.data.load import preprocess_of
+    from edgekit.quantize.data.load import choose_preprocess
 
     given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
-    return preprocess_of(specs, ImageOptions(**given), where)
+    return choose_preprocess(specs, ImageOptions(**given), where)
 
 
 def check_data(context: Context) -> None:
@@ -326,9 +326,9 @@ def with_measured_ranges(context: Context) -> Context:
     if not scales.missing:
         return context
     net = network(context)
-    without = without_too(net, scales.missing, scales.scales)
+    without = with_same_values(net, scales.missing, scales.scales)
     able = constrained_scales(context)["dla_layers"]
-    lacks = needs(net, scales.scales, on_dla=able, without=without).lacks
+    lacks = find_missing_scales(net, scales.scales, on_dla=able, without=without).lacks
     return replace(context, measured=MeasuredRanges(amax, frozenset(lack.tensor for lack in lacks)))
 
 
@@ -355,7 +355,7 @@ def with_nodes(context: Context, scales: Scales) -> Scales:
     if scales.quantised is not None or not needs_qdq_nodes(context):
         return scales
     net = network(context)
-    quantised = frozenset(lowering(net, scales.scales, fp16_layers(context, net)).tensors)
+    quantised = frozenset(plan_lowering(net, scales.scales, fp16_layers(context, net)).tensors)
     digest = json_digest([scales.digest, sorted(quantised)])
     return replace(scales, quantised=quantised, digest=digest)
 

@@ -31,7 +31,7 @@ from edgekit.pipeline.steps.load import (
     verdict_inputs,
 )
 from edgekit.pipeline.steps.plugin_sections import check_plugins
-from edgekit.placement.check_document import Verdict, verdict_of
+from edgekit.placement.check_document import Verdict, make_verdict
 from edgekit.quantize.given_scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def check(context: Context) -> Verdict:
     return context.stored(
         Verdict,
         "check",
-        lambda: verdict_of(check_original(context, asks=False).document),
+        lambda: make_verdict(check_original(context, asks=False).document),
         *_check_key(context),
     )
 
