@@ -9,7 +9,7 @@ from pydantic import Field
 from edgekit.documents import ClockName, Coded, Count, Device, Digest, Document, Figure, TargetName
 from edgekit.placement.plan import Plan
 from edgekit.pytorch.document import Exported
-from edgekit.text import aligned
+from edgekit.text import align
 
 _CLOCKS = {
     "board-measured": "measured on a board",
@@ -77,4 +77,4 @@ class Compiled(Document):
             )
         where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
         head, notes = f"compiled for {self.target}; {where}", [self.exported.words(), *self.notes]
-        return "\n".join([head, *aligned(rows), *notes])
+        return "\n".join([head, *align(rows), *notes])
