@@ -17,8 +17,8 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.release.releases import switch
 from edgekit_device.store.root import Root
 from edgekit_device.trust.signature import check_signature
+from tests.edgekit_device.deployment.health_board import put
 from tests.edgekit_device.device_board import BoardFolder, Refused, run_command
-from tests.edgekit_device.health_board import put
 from tests.security.security_keys import Signer, keygen, make_signer, small_bundle
 
 DATA = b"the manifest's bytes\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.edgekit_device.build_toys import plugin_onnx
+from tests.edgekit_device.build.toys import plugin_onnx
 from tests.trt_double import double
 from tests.trt_double._plan_format import LOADABLE
 from tests.trt_double.double_toys import Setup, dla_toy, setup, toy
