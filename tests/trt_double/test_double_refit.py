@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,30 +50,6 @@ def test_a_stripped_engine_gives_the_full_ones_bits_after_refitting(version: str
     assert refitter.get_missing_weights() == []
     assert refitter.refit_cuda_engine()
     np.testing.assert_array_equal(run(engine, inputs()), wanted)
-
-
-@pytest.mark.parametrize("version", STRIPPING)
-def test_an_onnx_refits_too(version: str, tmp_path: Path) -> None:
-    on, engine = stripped(version)
-    path = tmp_path / "toy.onnx"
-    path.write_bytes(toy())
-    refitter = on.trt.Refitter(engine, on.logger)
-    parser = on.trt.OnnxParserRefitter(refitter, on.logger)
-    assert not parser.refit_from_file(str(tmp_path / "none.onnx"))
-    assert parser.num_errors == 1
-    assert parser.refit_from_file(str(path))
-    assert refitter.refit_cuda_engine()
-
-
-def test_weights_that_miss_their_prototype_are_refused() -> None:
-    on, engine = stripped("10.3.0")
-    refitter = on.trt.Refitter(engine, on.logger)
-    good = weights()["fb"]
-    assert not refitter.set_named_weights("unknown", on.trt.Weights(good))
-    assert not refitter.set_named_weights("fb", on.trt.Weights(good[:2]))
-    assert not refitter.set_named_weights("fb", on.trt.Weights(good.astype(np.float16)))
-    assert not refitter.refit_cuda_engine()
-    assert "Missing weights: fb, fw" in on.logged[-1]
 
 
 def test_identical_means_the_same_weights() -> None:
@@ -128,14 +103,6 @@ def test_weights_are_not_saved_before_they_are_there() -> None:
     config.clear_flag(on.trt.SerializationFlag.EXCLUDE_WEIGHTS)
     engine.serialize_with_config(config)
     assert on.violations == ["weights were serialised before the stripped engine was refitted"]
-
-
-def test_single_weights_are_marked() -> None:
-    on = setup("10.3.0", "REFIT_INDIVIDUAL")
-    assert on.network.mark_weights_refittable("fw")
-    assert not on.network.mark_weights_refittable("conv.weight")
-    engine = on.runtime().deserialize_cuda_engine(on.plan())
-    assert on.trt.Refitter(engine, on.logger).get_all_weights() == ["fw"]
 
 
 def test_an_engine_without_refit_has_no_refitter() -> None:

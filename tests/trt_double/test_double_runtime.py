@@ -64,35 +64,6 @@ def test_the_core_is_set_before_a_dla_plan_is_read(version: str) -> None:
     assert on.violations[-1] == "Runtime.DLA_core = 2 of 2 cores"
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda data: b"junk" + data, "Magic tag does not match"),
-        (lambda data: data[:-1], "Size specified in header"),
-        (lambda data: data[:20], "Size specified in header"),
-        (lambda data: b"", "Magic tag"),
-    ],
-)
-def test_what_is_no_plan_is_refused(change: Any, why: str) -> None:
-    on = setup("10.3.0")
-    recorded: list[tuple[Any, str]] = []
-
-    class Recorder(on.trt.IErrorRecorder):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            on.trt.IErrorRecorder.__init__(self)
-
-        def report_error(self, code: Any, desc: str) -> bool:
-            recorded.append((code, desc))
-            return False
-
-    machine = on.runtime()
-    recorder = machine.error_recorder = Recorder()
-    assert machine.deserialize_cuda_engine(change(bytes(on.plan()))) is None
-    assert recorder is machine.error_recorder
-    assert why in on.logged[-1]
-    assert why in recorded[0][1]
-
-
 def test_plans_are_of_one_release_unless_version_compatible() -> None:
     plain, lean = bytes(setup("10.3.0").plan()), bytes(setup("10.3.0", *LEAN).plan())
     trt, newer = runtime("10.7.0")
@@ -136,33 +107,6 @@ def test_another_releases_runtime_is_loaded_from_a_file(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
         loaded = full.load_runtime(str(tmp_path / name))
         assert (loaded.deserialize_cuda_engine(plan) is not None) is fits
-
-
-def test_streams_are_read_as_the_release_reads_them() -> None:
-    on = setup("10.7.0")
-    data = bytes(on.plan())
-    requested: list[Any] = []
-
-    class Second(on.trt.IStreamReaderV2):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            on.trt.IStreamReaderV2.__init__(self)
-            self.at = 0
-
-        def read(self, num_bytes: int, stream: int) -> bytes:
-            piece = data[self.at : self.at + num_bytes]
-            self.at += len(piece)
-            return piece
-
-        def seek(self, offset: int, where: Any) -> bool:
-            requested.append((offset, where.name))
-            self.at = offset
-            return True
-
-    reader = Second()
-    assert on.runtime().deserialize_cuda_engine(reader) is not None
-    assert requested == [(0, "SET")]
-    with pytest.raises(AttributeError):
-        setup("10.3.0").trt.IStreamReaderV2  # noqa: B018
 
 
 def test_running_without_an_address_is_an_offence() -> None:

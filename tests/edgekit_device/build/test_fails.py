@@ -39,23 +39,6 @@ def test_an_exception_of_ours_in_a_callback_comes_out(tmp_path: Path) -> None:
     assert failed.value.code == "build.callback"
 
 
-def test_without_a_monitor_the_log_reports_the_stages(tmp_path: Path) -> None:
-    on = Bench("8.6.1", tmp_path)
-    on.build(toys.engine())
-    assert [text for _, total, text in on.progress if not total] == [
-        "placing layers",
-        "compiling for the DLA",
-    ]
-
-
-def test_a_failed_build_reports_the_builders_own_errors(tmp_path: Path) -> None:
-    on = Bench("10.3.0", tmp_path)
-    on.double.settings.failing = [{"VERSION_COMPATIBLE", "DLA"}]
-    with pytest.raises(DeviceError, match=r"DLA \+ VERSION_COMPATIBLE does not work") as failed:
-        on.build(toys.engine(), ("VERSION_COMPATIBLE",))
-    assert failed.value.code == "build.attempt"
-
-
 def test_a_weights_refused_name_is_no_reason_of_a_later_failure(tmp_path: Path) -> None:
     on = Bench("10.3.0", tmp_path)
     on.double.settings.broken = "Error Code 10: Internal Error (no implementation)"
@@ -105,12 +88,3 @@ def test_the_cache_gets_the_header_of_the_boards_release(tmp_path: Path) -> None
         on.build(toys.engine())
     assert served[0].split(b"\n")[0] == b"TRT-8601-EntropyCalibration2"
     assert served[0].split(b"\n")[1:] == toys.cache_text().split(b"\n")[1:]
-
-
-def test_what_the_parser_says_is_reported_in_full(tmp_path: Path) -> None:
-    on = Bench("10.3.0", tmp_path)
-    model = tmp_path / "bad.onnx"
-    model.write_bytes(b"no model")
-    with pytest.raises(DeviceError, match="MODEL_DESERIALIZE_FAILED") as failed:
-        on.build(toys.engine(), model=model)
-    assert failed.value.code == "build.parser"

@@ -48,6 +48,7 @@ def test_a_plan_is_built_looked_at_and_reported(version: str, make: Any) -> None
     assert len(entry["layers"]) == len(names)
     on_dla = [one for one in entry["layers"] if one["device"] == "DLA"]
     assert len(on_dla) == (0 if version == "10.16.1" else 1)
+    assert entry["unmapped"] == []
     assert b"[GpuLayer]" in on.blob(entry["log"])
     assert on.offences() == []
 

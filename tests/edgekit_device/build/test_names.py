@@ -175,21 +175,6 @@ def test_layers_of_ours_that_nothing_stands_for_are_named() -> None:
     assert found.lost == ["gone"]
 
 
-@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])
-def test_the_importers_layers_are_all_found(version: str) -> None:
-    trt = double.module(version)
-    log = BuilderLog(trt, lambda line: None)
-    builder = trt.Builder(log.logger)
-    network = builder.create_network(0 if version.startswith("1") else 1)
-    parser = trt.OnnxParser(network, log.logger)
-    assert parser.parse(toys.toy_onnx())
-    layers = read_layers(network)
-    found = map_layers(layers, toys.spec(toys.engine()).layers)
-    assert len(layers) > len(toys.KINDS)  # the importer adds some of its own
-    assert (found.unmapped, found.lost) == ([], [])
-    assert {layers[i].name for i, d in found.device.items() if d == "DLA"} == set(toys.ON_DLA)
-
-
 def test_the_inside_of_a_loop_is_on_the_gpu_as_its_border() -> None:
     """As NVIDIA's parser writes them: the loop's own layers have no node's name."""
     layers = built(

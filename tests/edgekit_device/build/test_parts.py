@@ -21,7 +21,7 @@ from edgekit_device.build.inspection import (
     strides,
     summary,
 )
-from edgekit_device.build.request import InspectedLayer, TimingCacheUse
+from edgekit_device.build.request import InspectedLayer, TimingCacheUse, request_digest
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device.build import toys
 from tests.trt_double import double
@@ -196,3 +196,10 @@ def test_a_damaged_timing_cache_is_begun_anew(tmp_path: Path) -> None:
     assert not use.facts.reused
     assert use.notes
     assert path.read_bytes() != b"garbage"
+
+
+def test_a_requests_digest_is_of_its_contents_alone() -> None:
+    document = toys.request()
+    turned = dict(reversed(list(document.items())))
+    assert request_digest(turned) == request_digest(document)
+    assert request_digest({**document, "name": "other"}) != request_digest(document)

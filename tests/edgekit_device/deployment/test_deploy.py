@@ -510,14 +510,6 @@ def test_one_at_a_time_changes_a_board_and_several_may_read(bench: Bench) -> Non
             pass
 
 
-def test_a_journal_of_no_known_state_is_damaged(bench: Bench, toy: Bundle) -> None:
-    bench.offer(toy)
-    bench.deploy(toy)
-    journal = json.loads((bench.app.folder / JOURNAL).read_bytes())
-    (bench.app.folder / JOURNAL).write_text(json.dumps({**journal, "state": "resting"}))
-    assert read_journal(bench.app) is None
-
-
 def test_what_the_board_lacks_is_said_before_its_weights_are_touched(
     bench: Bench, toy: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -587,22 +579,3 @@ def test_what_a_soak_may_go_back_to_is_not_collected(
     with pytest.raises(DeviceError):
         bench.deploy(toy3)
     assert bench.facts() == (releases[1], releases[0])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"app": "../x"},
-        {"digest": "A" * 64},
-        {"policy": {"soak_s": -1}},
-        {"operator": 3},
-        {"x": 1},
-        {"trust_unsigned": "yes"},
-        {"operator": "x" * 5000},
-    ],
-)
-def test_a_request_is_checked(change: dict[str, object], bench: Bench, toy: Bundle) -> None:
-    with pytest.raises(DeviceError) as caught:
-        bench.deploy(toy, **change)
-    assert caught.value.code in ("deploy.bad-request", "policy.invalid")
-    assert not bench.app.folder.exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.jobs.job import Job, JobCancelled, JobContext, job_context
+from edgekit_device.jobs.job import Job, JobContext, job_context
 from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root
 
@@ -55,14 +55,6 @@ def test_blobs_come_and_go_by_digest_and_damage_is_reported(context: JobContext)
     with pytest.raises(DeviceError) as damaged:
         context.blob(digest)
     assert damaged.value.code == "blob.digest-mismatch"
-
-
-def test_cancelling_is_seen(context: JobContext) -> None:
-    context.check_cancelled()
-    (context.folder / "cancel").touch()
-    assert context.cancelled()
-    with pytest.raises(JobCancelled):
-        context.check_cancelled()
 
 
 def test_a_log_takes_any_text(context: JobContext) -> None:

@@ -100,11 +100,6 @@ FAULTS: dict[str, tuple[tuple[str | int, ...], object]] = {
 }
 
 
-def test_a_manifest_without_end_is_not_read() -> None:
-    with pytest.raises(DeviceError, match="are too many"):
-        parse(bytes((64 << 20) + 1))
-
-
 def test_a_golden_case_may_be_of_one_lane() -> None:
     document = copy.deepcopy(GOOD)
     last = len(document["lanes"]) - 1
@@ -141,37 +136,6 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
     with pytest.raises(DeviceError) as caught:
         parse(data)
     assert caught.value.code in ("manifest.invalid", "manifest.schema")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=6,
-)
-
-
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    return [path, *(p for key, inner in items for p in _places(inner, (*path, key)))]
-
-
-PLACES = [path for path in _places(GOOD) if path]
-
-
-@settings(max_examples=tries(300))
-@given(st.sampled_from(PLACES), JSON)
-def test_any_value_at_any_place_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
-    document = copy.deepcopy(GOOD)
-    place: Any = document
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    data = json.dumps(document).encode()
-    assert code_of(lambda: parse(data)) in ("", "manifest.invalid", "manifest.schema")
 
 
 ENGINE = next(iter(artefacts().engines.values()))

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import EngineEntry, parse
+from edgekit_device.protocol.manifest import parse
 from tests.edgekit_device.tensorrt.test_commands import trt_bundle
-from tests.edgekit_device.tensorrt.toys import SHAPE
 
 GOOD: dict[str, Any] = json.loads(
     trt_bundle("10.3.0", ["STRIP_PLAN"], fingerprint={}).manifest_bytes
@@ -28,15 +27,6 @@ def changed(path: str, value: Any) -> bytes:
         place = place[int(step) if step.isdigit() else step]
     place[last] = value
     return json.dumps(document).encode()
-
-
-def test_an_entry_is_read_whole() -> None:
-    entry = parse(json.dumps(GOOD).encode()).engines[DIGEST]
-    assert isinstance(entry, EngineEntry)
-    assert (entry.kind, entry.stripped, entry.refit) == ("plan", True, "identical")
-    assert entry.tensorrt.startswith("10.3.0.")
-    assert entry.dla_core is None
-    assert (entry.inputs[0].shape, entry.inputs[0].strides) == (SHAPE, (768, 256, 32, 4))
 
 
 def on(devices: list[str], core: int | None) -> bytes:
@@ -72,19 +62,6 @@ def test_a_loadable_is_never_the_gpus() -> None:
     document["engines"][DIGEST].update(kind="loadable", stripped=False)
     with pytest.raises(DeviceError, match="runs on GPU"):
         parse(json.dumps(document).encode())
-
-
-def test_scale_and_format_are_retained() -> None:
-    x = {
-        "name": "x",
-        "dtype": "int8",
-        "shape": list(SHAPE),
-        "format": "DLA_HWC4",
-        "strides": [512, 1, 64, 4],
-        "scale": 0.5,
-    }
-    entry = parse(changed("inputs", [x])).engines[DIGEST]
-    assert (entry.inputs[0].scale, entry.inputs[0].format) == (0.5, "DLA_HWC4")
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0])

@@ -78,12 +78,6 @@ def test_variants_are_read_and_written_again() -> None:
     assert len(found.segments()) == 3 * len(found.lanes[0].segments)
 
 
-def test_one_shape_is_written_without_the_new_fields() -> None:
-    found = parse(toy_bundle().manifest_bytes)
-    assert write(found) == ONE
-    assert not {"variants", "profiles", "padding"} & set(ONE)
-
-
 def _schema(document: dict[str, Any]) -> None:
     document["schema"] = "edgekit.bundle/2"
 

@@ -18,7 +18,6 @@ from edgekit.bundles.sign import sign
 from edgekit_device.arrays.npz import write_npz
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.benchmark.statistics import summary
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Extent
 from edgekit_device.protocol.manifest import parse
@@ -63,15 +62,6 @@ def test_threads_call_one_model(model: Model) -> None:
         found = list(pool.map(lambda x: model({"x": x})["y"], images))
     for x, y in zip(images, found, strict=True):
         np.testing.assert_array_equal(y, toys.expected(0, {"x": x})["y"])
-
-
-def test_threads_stream_through_one_model(model: Model) -> None:
-    frames = [{"x": image(seed)} for seed in range(6)]
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: list(model.stream(frames)), range(3)))
-    for outputs in found:
-        for frame, output in zip(frames, outputs, strict=True):
-            np.testing.assert_array_equal(output["y"], toys.expected(0, frame)["y"])
 
 
 def test_what_a_bundle_takes_is_told_before_it_is_loaded(
@@ -262,12 +252,6 @@ def test_a_model_outlives_its_release(board: BoardFolder, installed: str) -> Non
 # inputs
 
 
-def test_a_model_says_what_it_wants(model: Model) -> None:
-    tensor = model.inputs[0]
-    assert (tensor.name, tensor.dtype, tensor.shape) == ("x", "float32", (1, 3, 8, 8))
-    assert [(t.name, t.shape) for t in model.outputs] == [("y", (1, 10))]
-
-
 def test_an_array_alone_is_the_one_input(model: Model) -> None:
     x = image()
     np.testing.assert_array_equal(model(x)["y"], model({"x": x})["y"])
@@ -312,14 +296,6 @@ def test_a_wrong_shape_shows_both(model: Model) -> None:
 # streams and measurements
 
 
-def test_streams_keep_the_order(model: Model) -> None:
-    frames = [image(seed) for seed in range(25)]
-    found = list(model.stream(iter(frames)))
-    assert len(found) == 25
-    for frame, outputs in zip(frames, found, strict=True):
-        np.testing.assert_array_equal(outputs["y"], model(frame)["y"])
-
-
 def test_a_bad_frame_is_raised_at_its_place(model: Model) -> None:
     frames = [image(0), image(1), image(2)[0], image(3)]
     results = model.stream(frames)
@@ -350,15 +326,6 @@ def test_bench_counts_every_lane(signing_key: Path, signers: Path, tmp_path: Pat
     wanted = toys.expected(0, x)["y"]
     for outputs in found.stream([x] * 8):
         np.testing.assert_array_equal(outputs["y"], wanted)
-
-
-def test_summary_takes_trtexecs_percentiles() -> None:
-    # of 1..200, 20, 10 and 2 values are larger than the 90th, 95th and 99th percentile
-    found = summary([float(v) for v in range(200, 0, -1)])
-    assert (found["min"], found["max"], found["mean"], found["median"]) == (1, 200, 100.5, 100.5)
-    assert (found["p90"], found["p95"], found["p99"]) == (180, 190, 198)
-    assert summary([3.0]) == dict.fromkeys(found, 3.0)
-    assert summary([1.0, 2.0, 9.0])["median"] == 2.0
 
 
 def test_loading_leaves_no_files_open(board: BoardFolder, installed: str) -> None:

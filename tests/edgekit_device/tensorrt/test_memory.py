@@ -227,16 +227,6 @@ def test_threads_that_run_at_once_have_a_context_and_a_block_each(here: Here) ->
     assert one.context._s.scratch != other.context._s.scratch
 
 
-def test_many_threads_share_a_model_of_two_engines(here: Here) -> None:
-    here.has("10.7.0")
-    model = open_model(pair("10.7.0"))
-    inputs = [random_input(seed) for seed in range(24)]
-    with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda x: model({"x": x}), inputs))
-    for x, outputs in zip(inputs, found, strict=True):
-        expect(outputs, x)
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_callers_memory_is_used_and_threads_take_turns(here: Here, version: str) -> None:
     here.has(version)

@@ -180,12 +180,6 @@ def test_a_library_that_crashes_when_it_is_opened_is_one_error(make: Any, tmp_pa
     assert error.message.endswith("libraries died: SIGKILL")
 
 
-def test_a_library_that_was_not_sent_is_missing(make: Any, tmp_path: Path) -> None:
-    data = library(tmp_path)
-    error = failure(make("10.3.0"), toys.own_plugin("10.3.0", data), model("10.3.0"))
-    assert (error.code, error.where) == ("blob.missing", "plugins[MyOp]")
-
-
 def test_a_plugin_that_nobody_named_is_the_parsers_error(make: Any) -> None:
     request = toys.own_plugin("10.3.0", None)
     del request["plugins"]
@@ -333,22 +327,6 @@ def test_a_library_without_entry_points_registers_itself(tmp_path: Path) -> None
     trt._double.creators["MyOp", "1", ""] = "V3"
     load_plugins(trt, trt.Logger(trt.Logger.INFO), files)
     assert trt._double.libraries == []
-
-
-@pytest.mark.parametrize("version", double.VERSIONS)
-def test_the_double_has_the_families_of_its_release(version: str) -> None:
-    trt = double.module(version)
-    numbers = tuple(map(int, version.split(".")))
-    assert hasattr(trt, "IPluginV2")
-    assert hasattr(trt, "IPluginCreatorV3One") == (numbers >= (10,))
-    assert hasattr(trt, "plugin") == (numbers >= (10, 6))
-    assert hasattr(trt, "IPluginV3QuickAOTBuild") == (numbers >= (10, 9))
-    if hasattr(trt, "plugin"):
-        assert hasattr(trt.plugin, "aot_impl") == (numbers >= (10, 9))
-        with pytest.raises(double.NotPlayed):
-            trt.plugin.register("acme::MyOp")
-    assert hasattr(trt.IPluginRegistry, "plugin_creator_list") == (numbers < (11,))
-    assert hasattr(trt.IPluginRegistry, "all_creators") == (numbers >= (10,))
 
 
 def test_a_library_stays_open_under_its_own_path(tmp_path: Path) -> None:

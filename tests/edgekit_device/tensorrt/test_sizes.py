@@ -198,13 +198,6 @@ def test_several_frames_in_flight_share_a_profile(here: Here, shared: bool, tmp_
     np.testing.assert_allclose(results[0]["y"].numpy(), expected, rtol=1e-5)
 
 
-def test_a_dynamic_output_that_inputs_settle_is_none_of_these(here: Here, tmp_path: Path) -> None:
-    here.has("10.3.0")
-    shapes = [((1, *SHAPE[1:]), (2, *SHAPE[1:]), (4, *SHAPE[1:]))]
-    model = _load(tmp_path, plan("10.3.0", model=network("n"), profiles=shapes))
-    assert model({"x": np.zeros((4, *SHAPE[1:]), np.float32)})["y"].shape == (4, 5)
-
-
 @pytest.mark.parametrize("found", [(2, 5), (-1, 5), (1, 5, 1)])
 def test_a_buffer_is_made_for_the_promised_shape_only(found: tuple[int, ...]) -> None:
     io = IoEntry("y", "float32", (1, 5), "LINEAR", (20, 4), None)
