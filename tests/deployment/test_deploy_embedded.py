@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundles.sign import ensure_key, sign
+from edgekit.bundles.sign import sign
 from edgekit.config.loader import open_config
 from edgekit.deployment import embedded_sshd
 from edgekit.deployment.board import Board
@@ -25,11 +25,6 @@ from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, need_sshd, remote
 
 pytestmark = pytest.mark.boards
-
-
-@pytest.fixture
-def signer(tmp_path: Path) -> Path:
-    return ensure_key(tmp_path / "signer")
 
 
 def public(key: Path) -> Path:

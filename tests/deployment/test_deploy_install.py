@@ -9,70 +9,34 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.manifest import Bundle
-from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.bundles.sign import ensure_key, sign
 from edgekit.deployment.agent import _SentCommand
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
-from edgekit.deployment.ssh import connect
-from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError, BundleError
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.release.offer import OfferAnswer
-from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, remote
 from tests.bundles.bundle_toys import toy_bundle
+from tests.deployment.conftest import Client
 from tests.processes import processes
 
 pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
-
-Client = Callable[[Board], BoardClient]
-
-
-@pytest.fixture(scope="session")
-def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
-    build_zipapp(path)
-    return path
-
-
-@pytest.fixture
-def signer(tmp_path: Path) -> Path:
-    return ensure_key(tmp_path / "signer")
-
-
-@pytest.fixture
-def client(loader: Path, signer: Path) -> Iterator[Client]:
-    opened: list[BoardClient] = []
-
-    def open_client(board: Board) -> BoardClient:
-        transport = LocalTransport(board.name) if board.kind == "local" else connect(board)
-        opened.append(BoardClient(board, transport, loader))
-        opened[-1].trust(TrustRequest((allowed_signers_line(public(signer)),)))
-        return opened[-1]
-
-    yield open_client
-    for one in opened:
-        one.close()
 
 
 @pytest.fixture
 def lab(boards: StartBoard, client: Client) -> BoardClient:
     return client(remote(boards()))
-
-
-def public(key: Path) -> Path:
-    return key.with_name(key.name + ".pub")
 
 
 def run(board: BoardClient, bundle: HandMade) -> bool:

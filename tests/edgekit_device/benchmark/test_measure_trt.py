@@ -17,13 +17,9 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.pipeline import SegmentEvent
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import SHAPE, checked, entry, plan, random_input
 from tests.trt_double._memory import MEMORY
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 STEP = 0.0078125
 PHASES = {"enqueue", "h2d", "compute", "d2h", "host"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,9 @@ class Board:
 
     def blob(self, digest: str) -> bytes:
         return bytes(self.context.root.store.read(digest))
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Board]:
+    """Makes this process a board with a release of TensorRT."""
+    return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)

@@ -17,13 +17,7 @@ from edgekit_device.build.engine import EngineBuild
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobCancelled
 from tests.edgekit_device.build import toys
-from tests.edgekit_device.build.board import Board
 from tests.tensorrt.build_requests import requested_build
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)
 
 
 def test_attempts_are_tried_in_order_and_reported(make: Any) -> None:

@@ -14,15 +14,9 @@ from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.runtime.golden import golden_inputs
 from tests.edgekit_device.build import toys
 from tests.edgekit_device.build.bench import document_for
-from tests.edgekit_device.build.board import Board
 
 GOLDEN = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}]
 GPU = {"device": "GPU", "gpu_fallback": False}
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])

@@ -13,12 +13,8 @@ from edgekit_device.cuda.driver import open_cuda
 from edgekit_device.cuda.memory import DeviceTensor, Feeder
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import SHAPE, random_input
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 IO = IoEntry("x", "int8", SHAPE, "CHW32", (2048, 2048, 256, 32), 0.01)
 

@@ -13,7 +13,7 @@ from edgekit_device.cuda.memory import DeviceTensor, Feeder
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.runtime.model import Model, open_model
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     SHAPE,
     checked,
@@ -23,10 +23,6 @@ from tests.edgekit_device.tensorrt.toys import (
     random_input,
     reference,
 )
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 
 class TorchTensor:

@@ -53,6 +53,7 @@ from edgekit_device.trust.keys import TrustRequest
 from tests.bundles.bundle_toys import document_of, toy_bundle
 from tests.edgekit_device.build import toys as build_toys
 from tests.edgekit_device.tensorrt.test_commands import trt_bundle
+from tests.security.board_answers import SAMPLES
 
 _TRT = document_of(trt_bundle("10.3.0", ["STRIP_PLAN"], fingerprint={}))
 _ENGINE = next(iter(_TRT["engines"]))
@@ -66,49 +67,10 @@ def _reader(kind: type) -> Callable[[Any], Any]:
     return lambda document: read(kind, document, "all of it")
 
 
-_NOW, _DIGEST, _RELEASE = "2027-01-31T12:00:00Z", "0" * 64, "000001-" + "0" * 12
-_FAILURE = {"code": "build.failed", "message": "no tactic", "where": "net", "hint": ""}
-ROLLBACK = {
-    "schema": "edgekit.rollback/1",
-    "id": "7",
-    "app": "toy",
-    "state": "rolled-back",
-    "release": _RELEASE,
-    "previous": None,
-    "started_at": _NOW,
-    "state_at": _NOW,
-    "error": _FAILURE,
-}
-JOURNAL = {
-    **ROLLBACK,
-    "schema": "edgekit.deployment/1",
-    "state": "testing",
-    "fallback": None,
-    "digest": _DIGEST,
-    "known": False,
-    "operator": "me",
-    "trust_unsigned": False,
-    "on_purpose": None,
-    "job": None,
-    "attempts": 1,
-    "health": None,
-    "policy": write(Policy(soak_s=1.0)),
-    "issued": {"signer": "me", "at": 7, "counter": None},
-    "steps": [{"state": "testing", "at": _NOW, "seconds": None}],
-}
-_HEALTH = {
-    "schema": "edgekit.health/1",
-    "release": _RELEASE,
-    "digest": _DIGEST,
-    "at": _NOW,
-    "backend": "reference",
-    "clock": "cpu-measured",
-    "fingerprint": {"machine": "x86_64"},
-    "golden": {"cases": 1, "bit_equal": True},
-    "accuracy": None,
-    "notes": [],
-    "latency_ms": {"p50": 1.5, "p99": 2.0, "mean": 1.6, "frames": 10, "rounds": 1},
-}
+_DIGEST, _RELEASE = "0" * 64, "000001-" + "0" * 12
+JOURNAL = {**SAMPLES["offer"]["deployment"], "state": "testing"}
+ROLLBACK = SAMPLES["status"]["apps"]["net"]["history"][0]
+_FAILURE = ROLLBACK["error"]
 _JOB = {
     "job": "0" * 16,
     "kind": "build",
@@ -136,7 +98,7 @@ _RECORD = {
     "backend": "reference",
     "signer": "me",
     "trusted": False,
-    "staged_at": _NOW,
+    "staged_at": JOURNAL["started_at"],
 }
 _TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 4], "offset": 0}
 _RUN = {"op": "run", "inputs": [_TENSOR], "room": {"offset": 64, "bytes": 64}}
@@ -158,7 +120,7 @@ STORED: dict[str, tuple[Any, type]] = {
     "job state": (_JOB, JobState),
     "job event": ({"time": 1.5, "phase": "x", "done": 1, "total": 2, "text": ""}, JobEvent),
     "release": (_RECORD, ReleaseRecord),
-    "health": (_HEALTH, Health),
+    "health": (JOURNAL["health"], Health),
     "board facts": ({"module": "Toy", "board_id": None, "l4t": "36.4.3"}, RememberedBoard),
     "setup": ({"sudoers": "x", "groups": ["video"]}, SetupRecord),
     "power": (_POWER, PowerJournal),

@@ -29,8 +29,11 @@ class Here:
         return [text for made in self.modules.values() for text in made._double.violations]
 
 
-def here_fixture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
-    """The body of a fixture ``here``: no offence may be left at the end."""
+@pytest.fixture
+def here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quick_collections: None
+) -> Iterator[Here]:
+    """This process as a board; no offence may be left at the end."""
     monkeypatch.setattr(driver, "_OPEN", [])
     monkeypatch.setattr(runtimes, "_KNOWN", {})
     # a child process would not find the double, which lives in this one

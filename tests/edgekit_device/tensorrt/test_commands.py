@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from edgekit.bundles.manifest import Bundle
+from edgekit.bundles.pack import finish
 from edgekit.bundles.sign import sign
 from edgekit_device.cuda.driver import load_driver
-from edgekit_device.protocol.manifest import TensorEntry, parse
+from edgekit_device.protocol.manifest import (
+    BlobEntry,
+    GoldenCase,
+    GoldenOutput,
+    ModelSource,
+    Range,
+    Tolerance,
+)
 from edgekit_device.runtime.golden import golden_inputs
-from tests.bundles.bundle_toys import document_of, toy_bundle
 from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option
 from tests.edgekit_device.tensorrt.toys import (
     SHAPE,
-    full_version,
+    checked,
+    entry,
     network,
     plan,
     reference,
@@ -30,7 +36,6 @@ from tests.edgekit_device.tensorrt.toys import (
 from tests.trt_double.board import board_python, offences
 
 RANGES = {"x": (-1.0, 1.0)}
-X = TensorEntry("x", "float32", SHAPE, "LINEAR", (768, 256, 32, 4))
 
 
 @dataclass(frozen=True)
@@ -45,84 +50,27 @@ class TensorRTBoard(BoardFolder):
 
 def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -> Bundle:
     """The toy network as a stripped plan, with golden vectors of ONNX Runtime."""
-    data, model = plan(version, flags), network()
-    x = golden_inputs([X], 7, RANGES)["x"]
-    blobs = {"engine": data, "golden": reference(model, x).tobytes()}
-    digests = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
-    weights, values = {}, {}
-    for name, array in weights_of(model, version).items():
-        digest = hashlib.sha256(array.tobytes()).hexdigest()
-        values[digest] = array
-        weights[name] = {
-            "digest": digest,
-            "dtype": str(array.dtype),
-            "shape": list(array.shape),
-            "bytes": array.nbytes,
-            "source": name,
-            "transform": "",
-        }
-    x_io = {
-        "name": "x",
-        "dtype": "float32",
-        "shape": list(SHAPE),
-        "format": "LINEAR",
-        "strides": [768, 256, 32, 4],
-    }
-    y_io = {
-        "name": "y",
-        "dtype": "float32",
-        "shape": [1, 5],
-        "format": "LINEAR",
-        "strides": [20, 4],
-    }
-    segment = {
-        "index": 0,
-        "device": "GPU",
-        "engine": digests["engine"],
-        "inputs": ["x"],
-        "outputs": ["y"],
-        "layers": ["conv"],
-    }
-    facts = {
-        "kind": "plan",
-        "tensorrt": full_version(version),
-        "stripped": True,
-        "version_compatible": False,
-        "lean_embedded": False,
-        "refit": "identical",
-        "dla_core": None,
-        "inputs": [{**x_io, "scale": None}],
-        "outputs": [{**y_io, "scale": None}],
-    }
-    manifest: dict[str, Any] = {
-        **{key: value for key, value in document_of(toy_bundle()).items() if key != "requires"},
-        "backend": "tensorrt",
-        "fingerprint": fingerprint,
-        "inputs": [x_io],
-        "outputs": [y_io],
-        "lanes": [{"share": 1.0, "segments": [segment]}],
-        "weights": weights,
-        "stripped": True,
-        "blobs": {
-            digests[kind]: {"bytes": len(blob), "kind": kind} for kind, blob in blobs.items()
-        },
-        "golden": [
-            {
-                "seed": 7,
-                "inputs": {"x": {"low": -1.0, "high": 1.0}},
-                "outputs": {"y": {"blob": digests["golden"], "dtype": "float32", "shape": [1, 5]}},
-                "tolerance": {"relative": 1e-4},
-            }
-        ],
-        "engines": {digests["engine"]: facts},
-    }
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
-    return Bundle(
-        manifest=parse(text.encode()),
-        manifest_bytes=text.encode(),
-        blobs={digests[kind]: blob for kind, blob in blobs.items()},
-        weights=values,
+    model, about = network(), entry(version, stripped=True, refit="identical")
+    weights, data = weights_of(model, version), plan(version, flags)
+    made = checked(data, about, weights=weights, fingerprint=fingerprint).manifest
+    wanted = reference(model, golden_inputs(made.inputs, 7, RANGES)["x"])
+    digest = hashlib.sha256(wanted.tobytes()).hexdigest()
+    case = GoldenCase(
+        7,
+        {"x": Range(*RANGES["x"])},
+        {"y": GoldenOutput(digest, "float32", wanted.shape)},
+        Tolerance(1e-4),
     )
+    manifest = replace(
+        made,
+        model=ModelSource("0" * 64, "toy"),
+        stripped=True,
+        golden=(case,),
+        blobs={**made.blobs, digest: BlobEntry(wanted.nbytes, "golden")},
+    )
+    (engine,) = made.engines
+    values = {made.weights[name].digest: array for name, array in weights.items()}
+    return finish(manifest, {engine: data, digest: wanted.tobytes()}, values)
 
 
 Signed = Callable[..., Bundle]

@@ -8,17 +8,12 @@ import weakref
 import pytest
 
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import plan
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
 
 
 class Plan(bytearray):
     """Bytes whose end shows."""
-
-
-here = pytest.fixture(here_fixture)
 
 
 @pytest.mark.parametrize("large", [1, 1 << 30])

@@ -17,7 +17,7 @@ from edgekit_device.cuda.memory import DeviceTensor
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.runtime.model import open_model
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     SHAPE,
     checked,
@@ -28,10 +28,6 @@ from tests.edgekit_device.tensorrt.toys import (
     reference,
 )
 from tests.trt_double._memory import MEMORY
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 STEP = 0.0078125  # a power of two: quantising by hand and by the double cannot differ by rounding
 

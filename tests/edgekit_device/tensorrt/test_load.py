@@ -13,7 +13,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.runtime.model import open_model
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import deserialize
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     checked,
     entry,
@@ -26,13 +26,8 @@ from tests.edgekit_device.tensorrt.toys import (
 )
 from tests.trt_double._plan_format import read
 
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
 VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
-
-
-here = pytest.fixture(here_fixture)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -31,7 +31,7 @@ from edgekit_device.protocol.manifest import (
 from edgekit_device.protocol.memory import memory_need
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.trust.bundle import Checked
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     MemoryBlobs,
     checked,
@@ -43,10 +43,6 @@ from tests.edgekit_device.tensorrt.toys import (
 )
 from tests.trt_double._memory import MEMORY
 from tests.trt_double._play_memory import need_of
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 VERSIONS = ["8.6.1", "10.3.0", "10.7.0", "11.4.0"]
 LIMIT_S = 20.0

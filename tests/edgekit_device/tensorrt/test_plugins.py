@@ -25,20 +25,11 @@ from edgekit_device.trust.bundle import Checked
 from tests.edgekit_device.build import toys
 from tests.edgekit_device.build.board import Board
 from tests.edgekit_device.tensorrt import toys as device_trt_toys
-from tests.edgekit_device.tensorrt.here import here_fixture
 from tests.tensorrt.plugin_toys import compiled, plugin
 from tests.trt_double import double
 
 FAMILY = {"8.6.1": "V2"}
 VERSIONS = ["8.6.1", "10.3.0", "10.16.1", "11.4.0"]
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)
-
-
-here = pytest.fixture(here_fixture)
 
 
 def library(folder: Path, version: str = "10.3.0", creators: str = "", **more: Any) -> bytes:

@@ -17,7 +17,7 @@ from edgekit_device.tensorrt import runtimes
 from edgekit_device.tensorrt.backend import open_engines
 from edgekit_device.tensorrt.refit import read_full_plan, write_full_plan
 from edgekit_device.trust.bundle import Checked
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     checked,
     entry,
@@ -27,10 +27,6 @@ from tests.edgekit_device.tensorrt.toys import (
     reference,
     weights_of,
 )
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 ENGINE = "ab" * 32
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime.model import open_model
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     checked,
     entry,
@@ -20,13 +20,8 @@ from tests.edgekit_device.tensorrt.toys import (
     weights_of,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
 VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
-
-
-here = pytest.fixture(here_fixture)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -22,7 +22,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry, TensorEntry
 from edgekit_device.runtime.model import open_model
 from edgekit_device.tensorrt.sizes import settled
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.toys import (
     SHAPE,
     checked,
@@ -32,10 +32,6 @@ from tests.edgekit_device.tensorrt.toys import (
     random_input,
     reference,
 )
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 LEAN = ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"]
 VERSIONS = ["8.6.1", "10.3.0", "11.4.0"]

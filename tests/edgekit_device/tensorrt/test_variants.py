@@ -23,7 +23,7 @@ from edgekit_device.protocol.manifest import (
 )
 from edgekit_device.runtime.model import open_model
 from edgekit_device.trust.bundle import Checked
-from tests.edgekit_device.tensorrt.here import Here, here_fixture
+from tests.edgekit_device.tensorrt.here import Here
 from tests.edgekit_device.tensorrt.test_sizes import non_zero
 from tests.edgekit_device.tensorrt.toys import (
     SHAPE,
@@ -37,10 +37,6 @@ from tests.edgekit_device.tensorrt.toys import (
     weights_of,
 )
 from tests.trt_double._memory import MEMORY
-
-pytestmark = pytest.mark.usefixtures("quick_collections")
-
-here = pytest.fixture(here_fixture)
 
 REST = SHAPE[1:]
 RANGES = [(2, 3, 4), (6, 8, 8)]
