@@ -117,13 +117,6 @@ def test_from_nothing_to_outputs_that_equal_the_unstripped_build(
     assert not list((board.root / "tmp").iterdir())
 
 
-def test_frames_come_back_in_order(board: BoardFolder, installed: str, toy: Bundle) -> None:
-    frames_in = np.random.default_rng(1).normal(size=(9, 1, 3, 8, 8)).astype(np.float32)
-    outputs = board.infer("toy", "--frames", x=frames_in)
-    for frame, found in zip(frames_in, outputs["y"], strict=True):
-        np.testing.assert_array_equal(found, toys.expected(0, {"x": frame})["y"])
-
-
 def test_staging_again_reuses_the_release(board: BoardFolder, installed: str, toy: Bundle) -> None:
     release = installed
     again = board.command("stage", stdin=envelope(toy))
@@ -520,16 +513,6 @@ def test_gc_keeps_the_blobs_of_other_apps(
     board.command("remove", "--app", "twin")
     board.command("gc", "--grace-s", "0")
     assert not [path for path in (board.root / "blobs").rglob("*") if path.is_file()]
-
-
-def test_releases_name_their_signer_and_state(
-    board: BoardFolder, installed: str, toy: Bundle
-) -> None:
-    release = installed
-    listed = board.command("releases", "--app", "toy")["apps"]["toy"]
-    assert (listed["current"], listed["previous"]) == (release, None)
-    entry = listed["releases"][0]
-    assert (entry["digest"], entry["signer"], entry["ready"]) == (toy.digest, "tests", True)
 
 
 def test_trust_is_idempotent(board: BoardFolder, signer_line: str) -> None:

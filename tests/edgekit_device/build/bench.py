@@ -36,7 +36,6 @@ class Bench:
             toys.toy_onnx(),
             toys.toy_onnx(whole=False),
             toys.toy_onnx(typed="float16"),
-            toys.open_onnx(),
         )
         model = self.folder / "model.onnx"
         model.write_bytes(next(x for x in models if toys.sha(x) == spec.model))

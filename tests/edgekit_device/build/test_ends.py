@@ -124,14 +124,6 @@ def test_an_attempts_code_distinguishes_a_refusal_from_a_lack_of_memory(
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "11.4.0"])
 def test_a_plan_with_plugins_is_for_its_own_release(make: Any, version: str) -> None:
     on, model = make(version), toys.plugin_onnx()
-    roi = {
-        "name": "roi",
-        "builder_name": "roi",
-        "nodes": ["roi"],
-        "kind": "PLUGIN_V2",
-        "device": "GPU",
-        "precision": "fp32",
-    }
     flags = ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"]
     given = toys.engine(
         model=toys.sha(model),
@@ -141,7 +133,7 @@ def test_a_plan_with_plugins_is_for_its_own_release(make: Any, version: str) -> 
         precisions=[],
         typing="strong" if version.startswith("11") else "weak",
         calibration=None,
-        layers=[roi],
+        layers=[toys.layer("roi", "GPU", "fp32", "PLUGIN_V2")],
         outputs=[toys.io("y", [1, 3, 2, 2])],
         attempts=[{"flags": f, "gives_up": "x" * (not f)} for f in (flags, [])],
     )

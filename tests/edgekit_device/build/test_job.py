@@ -69,10 +69,7 @@ def test_a_stripped_plan_is_refitted_and_gives_the_networks_own_outputs(
     attempts = [{"flags": ["STRIP_PLAN"], "gives_up": ""}]
     given = document_for(version, attempts=attempts)
     dtype = given["inputs"][0]["dtype"]
-    network = {
-        "inputs": [{"name": "x", "dtype": dtype, "shape": [1, 3, 8, 8]}],
-        "outputs": [{"name": "y", "dtype": dtype, "shape": [1, 5]}],
-    }
+    network = toys.ends([1, 3, 8, 8], [1, 5], dtype)
     result = on.run(toys.request(given, golden=GOLDEN, network=network))
     (entry,) = result["engines"]
     assert (entry["stripped"], entry["refit"]) == (True, "identical")
@@ -97,31 +94,20 @@ def test_indices_are_the_networks_type_outside_of_an_engine_that_narrows_them(
     version: str, dtype: str, make: Any
 ) -> None:
     on, model = make(version), toys.index_onnx()
-    layers = [
-        {
-            "name": n,
-            "builder_name": n,
-            "nodes": [n],
-            "kind": kind,
-            "device": "GPU",
-            "precision": "fp16",
-        }
-        for n, kind in (("cast", "CAST"), ("argmax", "TOPK"))
-    ]
-    ends = {"inputs": ("x", [1, 6, 4]), "outputs": ("y", [1, 4])}
     given = toys.engine(
         **GPU,
         model=toys.sha(model),
-        layers=layers,
+        layers=[
+            toys.layer("cast", "GPU", "fp16", "CAST"),
+            toys.layer("argmax", "GPU", "fp16", "TOPK"),
+        ],
         precisions=["fp16"],
         calibration=None,
         pools={},
-        **{side: [toys.io(*end, dtype)] for side, end in ends.items()},
+        inputs=[toys.io("x", [1, 6, 4], dtype)],
+        outputs=[toys.io("y", [1, 4], dtype)],
     )
-    network = {
-        side: [{"name": name, "dtype": "int64", "shape": shape}]
-        for side, (name, shape) in ends.items()
-    }
+    network = toys.ends([1, 6, 4], [1, 4], "int64")
     golden = [{"seed": 3, "inputs": {"x": {"low": -50.0, "high": 50.0}}, "lane": None}]
     result = on.run(toys.request(given, golden=golden, network=network), model)
     assert [io["dtype"] for io in result["engines"][0]["io"]] == [dtype, dtype]

@@ -15,7 +15,6 @@ from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.runtime.golden import golden_inputs
 from tests.edgekit_device.build import toys
 from tests.edgekit_device.build.bench import ALL, WEAK, Bench
-from tests.edgekit_device.build.board import Board
 from tests.edgekit_device.tensorrt.test_sizes import non_zero, reshaped
 from tests.edgekit_device.tensorrt.toys import SHAPE, network, reference
 
@@ -131,19 +130,14 @@ def test_values_of_an_input_that_makes_a_shape_are_in_the_profile(
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_golden_cases_run_at_every_size(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = Board(tmp_path, monkeypatch, version)
+def test_golden_cases_run_at_every_size(version: str, make: Any) -> None:
+    on = make(version)
     batches = (1, 2, 4, 8)
     golden = [
         {"seed": 3, "inputs": RANGES, "lane": None, "shapes": {"x": [batch, *REST]}}
         for batch in batches
     ]
-    tensors = {
-        "inputs": [{"name": "x", "dtype": "float32", "shape": [2, *REST]}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": [2, 5]}],
-    }
+    tensors = toys.ends([2, *REST], [2, 5])
     result = on.run(toys.request(document(version), golden=golden, network=tensors), OPEN)
     (entry,) = result["engines"]
     assert [(one["name"], one["shape"], one["strides"]) for one in entry["io"]] == [
@@ -162,24 +156,17 @@ def test_golden_cases_run_at_every_size(
     assert on.offences() == []
 
 
-def test_a_golden_case_outside_every_profile_fails_the_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = Board(tmp_path, monkeypatch, "10.3.0")
+def test_a_golden_case_outside_every_profile_fails_the_build(make: Any) -> None:
+    on = make("10.3.0")
     golden = [{"seed": 3, "inputs": RANGES, "lane": None, "shapes": {"x": [9, *REST]}}]
-    tensors = {
-        "inputs": [{"name": "x", "dtype": "float32", "shape": [2, *REST]}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": [2, 5]}],
-    }
+    tensors = toys.ends([2, *REST], [2, 5])
     with pytest.raises(DeviceError, match="no profile of the engine supports it") as caught:
         on.run(toys.request(document("10.3.0"), golden=golden, network=tensors), OPEN)
     assert caught.value.code == "build.golden"
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "11.4.0"])
-def test_golden_outputs_have_the_size_that_their_values_say(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_golden_outputs_have_the_size_that_their_values_say(version: str, make: Any) -> None:
     data = non_zero().SerializeToString()
     given = document(
         version,
@@ -188,11 +175,8 @@ def test_golden_outputs_have_the_size_that_their_values_say(
         outputs=[toys.io("y", [4, -1])],
         profiles=[],
     )
-    on = Board(tmp_path, monkeypatch, version)
-    tensors = {
-        "inputs": [{"name": "x", "dtype": "float32", "shape": list(SHAPE)}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": [4, -1]}],
-    }
+    on = make(version)
+    tensors = toys.ends(SHAPE, [4, -1])
     golden = [{"seed": 3, "inputs": RANGES, "lane": None}]
     result = on.run(toys.request(given, golden=golden, network=tensors), data)
     (run,) = result["golden"]

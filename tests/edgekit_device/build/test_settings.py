@@ -10,7 +10,6 @@ import pytest
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device.build import toys
 from tests.edgekit_device.build.bench import ALL, Bench, document_for
-from tests.edgekit_device.build.board import Board
 
 
 def flag(name: str, number: int = 1) -> dict[str, Any]:
@@ -179,10 +178,8 @@ def test_weights_are_streamed_in_a_strongly_typed_network_alone(tmp_path: Path) 
         Bench("10.3.0", tmp_path).build(weak)
 
 
-def test_an_editable_cache_is_a_file_of_its_own_and_the_result_has_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = Board(tmp_path, monkeypatch, "10.16.1")
+def test_an_editable_cache_is_a_file_of_its_own_and_the_result_has_the_settings(make: Any) -> None:
+    on = make("10.16.1")
     files = []
     for settings in ([], [flag("EDITABLE_TIMING_CACHE")], [flag("EDITABLE_TIMING_CACHE")]):
         given = document_for("10.16.1", settings=settings)

@@ -42,10 +42,25 @@ BOARD = {
 }
 
 
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    ends: Mapping[str, Sequence[int | str]],
+    weights: Sequence[onnx.TensorProto] = (),
+    typed: str = "float32",
+    domain: str = "",
+) -> bytes:
+    """The file of a network; ``ends`` are the shapes of its input and of its output."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(typed))
+    taken, given = (helper.make_tensor_value_info(n, element, s) for n, s in ends.items())
+    graph = helper.make_graph(list(nodes), "toy", [taken], [given], list(weights))
+    opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return bytes(model.SerializeToString())
+
+
 @cache
 def toy_onnx(*, whole: bool = True, typed: str = "float32") -> bytes:
     """Two convolutions with ReLU; behind them, when ``whole``, pool, flatten and Gemm."""
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(typed))
     rng = np.random.default_rng(7)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -58,25 +73,15 @@ def toy_onnx(*, whole: bool = True, typed: str = "float32") -> bytes:
         helper.make_node("Relu", ["c2"], ["r2"], "relu2"),
     ]
     weights = [weight("w1", 8, 3, 3, 3), weight("b1", 8), weight("w2", 8, 8, 3, 3), weight("b2", 8)]
-    output = helper.make_tensor_value_info("r2", element, [1, 8, 8, 8])
-    if whole:
-        nodes += [
-            helper.make_node("GlobalAveragePool", ["r2"], ["p"], "pool"),
-            helper.make_node("Flatten", ["p"], ["f"], "flatten"),
-            helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], "fc", transB=1),
-        ]
-        weights += [weight("w3", 5, 8), weight("b3", 5)]
-        output = helper.make_tensor_value_info("y", element, [1, 5])
-    graph = helper.make_graph(
-        nodes,
-        "toy",
-        [helper.make_tensor_value_info("x", element, [1, 3, 8, 8])],
-        [output],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+    if not whole:
+        return _model(nodes, {"x": [1, 3, 8, 8], "r2": [1, 8, 8, 8]}, weights, typed)
+    nodes += [
+        helper.make_node("GlobalAveragePool", ["r2"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], "fc", transB=1),
+    ]
+    weights += [weight("w3", 5, 8), weight("b3", 5)]
+    return _model(nodes, {"x": [1, 3, 8, 8], "y": [1, 5]}, weights, typed)
 
 
 def outside_onnx(folder: Path) -> tuple[bytes, bytes]:
@@ -92,29 +97,13 @@ def outside_onnx(folder: Path) -> tuple[bytes, bytes]:
     return (folder / "model.onnx").read_bytes(), (folder / "weights.bin").read_bytes()
 
 
-def open_onnx() -> bytes:
-    """A ReLU of an open batch."""
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy"]
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"], "relu")], "open", *_split(value)
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
-
-
 def index_onnx() -> bytes:
     """INT64 in and out: a cast to float32 and the place of the greatest along axis 1."""
     nodes = [
         helper.make_node("Cast", ["x"], ["f"], "cast", to=TensorProto.FLOAT),
         helper.make_node("ArgMax", ["f"], ["y"], "argmax", axis=1, keepdims=0),
     ]
-    ends = [
-        helper.make_tensor_value_info("x", TensorProto.INT64, [1, 6, 4]),
-        helper.make_tensor_value_info("y", TensorProto.INT64, [1, 4]),
-    ]
-    graph = helper.make_graph(nodes, "index", *_split(ends))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
+    return _model(nodes, {"x": [1, 6, 4], "y": [1, 4]}, typed="int64")
 
 
 def plugin_onnx() -> bytes:
@@ -126,17 +115,7 @@ def plugin_onnx() -> bytes:
     node = helper.make_node(
         "RoiAlign", ["x", "boxes", "batch"], ["y"], "roi", output_height=2, output_width=2
     )
-    ends = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8]),
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 2, 2]),
-    ]
-    graph = helper.make_graph([node], "plugin", *_split(ends), boxes)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
-
-
-def _split(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    return [values[0]], [values[1]]
+    return _model([node], {"x": [1, 3, 8, 8], "y": [1, 3, 2, 2]}, boxes)
 
 
 def cache_text(
@@ -163,12 +142,23 @@ def io(name: str, shape: Sequence[int], dtype: str = "float32", **more: Any) -> 
     }
 
 
-def layer(name: str, device: str, precision: str = "int8") -> dict[str, Any]:
+def ends(
+    x: Sequence[int], y: Sequence[int], dtype: str = "float32"
+) -> dict[str, list[dict[str, Any]]]:
+    """The network of a request: its one input and its one output."""
+    sides = {"inputs": ("x", x), "outputs": ("y", y)}
+    return {
+        side: [{"name": name, "dtype": dtype, "shape": list(shape)}]
+        for side, (name, shape) in sides.items()
+    }
+
+
+def layer(name: str, device: str, precision: str = "int8", kind: str = "") -> dict[str, Any]:
     return {
         "name": name,
         "builder_name": name,
         "nodes": [name],
-        "kind": KINDS[name],
+        "kind": kind or KINDS[name],
         "device": device,
         "precision": precision,
     }
@@ -236,10 +226,7 @@ def request(*engines: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "tensorrt": "10.3",
         "timing_cache": True,
         "lanes": [{"share": 1.0, "engines": [one["key"] for one in engines]}],
-        "network": {
-            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}],
-            "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 5]}],
-        },
+        "network": ends([1, 3, 8, 8], [1, 5]),
         "golden": [],
         "engines": [dict(one) for one in engines],
         **more,
@@ -261,7 +248,6 @@ def job(folder: Path, document: Mapping[str, Any]) -> Iterator[JobContext]:
             toy_onnx(),
             toy_onnx(whole=False),
             toy_onnx(typed="float16"),
-            open_onnx(),
             cache_text(),
         ):
             context.store(data)
@@ -270,33 +256,18 @@ def job(folder: Path, document: Mapping[str, Any]) -> Iterator[JobContext]:
 
 def own_plugin_onnx(typed: str = "float32", **attributes: Any) -> bytes:
     """A ReLU, then ``acme::MyOp``, which leaves shape and type as they are."""
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(typed))
-    ends = [helper.make_tensor_value_info(n, element, [1, 3, 8, 8]) for n in "xy"]
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "relu"),
         helper.make_node("MyOp", ["r"], ["y"], "mine", domain="acme", **attributes),
     ]
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    graph = helper.make_graph(nodes, "mine", *_split(ends))
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    return bytes(model.SerializeToString())
+    return _model(nodes, {"x": [1, 3, 8, 8], "y": [1, 3, 8, 8]}, typed=typed, domain="acme")
 
 
 def own_plugin(version: str, library: bytes | None, **more: Any) -> dict[str, Any]:
     """The request that builds ``own_plugin_onnx`` on the GPU; ``more`` is of the plugin."""
     strongly = version.startswith("11")
     typed = "float16" if strongly else "float32"
-    layers = [
-        {
-            "name": n,
-            "builder_name": n,
-            "nodes": [n],
-            "kind": kind,
-            "device": "GPU",
-            "precision": "fp16",
-        }
-        for n, kind in (("relu", "ACTIVATION"), ("mine", "PLUGIN_V2"))
-    ]
+    layers = [layer("relu", "GPU", "fp16", "ACTIVATION"), layer("mine", "GPU", "fp16", "PLUGIN_V2")]
     given = engine(
         device="GPU",
         gpu_fallback=False,
@@ -312,9 +283,7 @@ def own_plugin(version: str, library: bytes | None, **more: Any) -> dict[str, An
     )
     digest = None if library is None else sha(library)
     mine = {"operator": "MyOp", "version": "1", "namespace": "", "library": digest, **more}
-    tensors = {
-        side: [{"name": name, "dtype": typed, "shape": [1, 3, 8, 8]}]
-        for side, name in (("inputs", "x"), ("outputs", "y"))
-    }
     golden = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}]
-    return request(given, plugins=[mine], network=tensors, golden=golden)
+    return request(
+        given, plugins=[mine], network=ends([1, 3, 8, 8], [1, 3, 8, 8], typed), golden=golden
+    )

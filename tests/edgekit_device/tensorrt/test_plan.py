@@ -89,16 +89,6 @@ def test_the_very_version_comes_first() -> None:
     ]
 
 
-def test_host_code_is_allowed_for_trusted_plans_that_carry_some() -> None:
-    assert pick(V3, {"dispatch": V7}, lean_embedded=True) == [("dispatch", False, True)]
-    assert pick(V3, {"full": V3}, lean_embedded=True) == [("full", False, True)]
-    assert pick(V3, {"full": V3}, lean_embedded=True, trusted=False) == [("full", False, False)]
-    assert pick(V3, {"dispatch": V3}, lean_embedded=True) == [("dispatch", False, True)]
-    with pytest.raises(DeviceError, match="no trusted signature") as caught:
-        pick(V3, {"dispatch": V7}, lean_embedded=True, trusted=False)
-    assert caught.value.code == "engine.host-code"
-
-
 def test_the_own_major_is_tried_before_the_next() -> None:
     assert pick(V3, {"lean": V11, "dispatch": V16, "full": V11}, lean_embedded=True) == [
         ("dispatch", False, True),

@@ -75,6 +75,12 @@ def reference(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return np.asarray(session.run(["y"], {"x": x})[0])
 
 
+def agrees(model: Any, net: onnx.ModelProto | None = None) -> None:
+    """Holds a model's outputs against ONNX Runtime's of ``net``, by default the toy."""
+    x = random_input()
+    np.testing.assert_allclose(model({"x": x})["y"], reference(net or network(), x), rtol=1e-5)
+
+
 def plan(
     version: str,
     flags: Sequence[str] = (),
