@@ -30,12 +30,12 @@ def test_placement_is_logged_in_the_real_grammar(version: str) -> None:
     on = setup(version, "FP16", "GPU_FALLBACK", dla=True)
     assert on.plan() is not None
     lines = on.logged
-    assert "[DlaLayer] {ForeignNode[conv...act]}" in lines
+    assert "[DlaLayer] {ForeignNode[conv...relu]}" in lines
     assert "[GpuLayer] REDUCE: pool" in lines
     assert (
         "Layer 'pool' (REDUCE): Unsupported on DLA. Switching this layer's device type to GPU."
     ) in lines
-    assert "{ForeignNode[conv...act]} successfully offloaded to DLA." in lines
+    assert "{ForeignNode[conv...relu]} successfully offloaded to DLA." in lines
     severity = {text: name for name, text in on.trt._double.messages}
     assert severity["[GpuLayer] REDUCE: pool"] == "VERBOSE"
     assert on.violations == []
@@ -43,15 +43,15 @@ def test_placement_is_logged_in_the_real_grammar(version: str) -> None:
 
 def test_a_pinned_layer_stays_on_the_gpu_and_splits() -> None:
     on = setup("10.3.0", "FP16", "GPU_FALLBACK", dla=True)
-    on.config.set_device_type(on.layer("bn"), on.trt.DeviceType.GPU)
+    on.config.set_device_type(on.layer("norm"), on.trt.DeviceType.GPU)
     on.config.profiling_verbosity = on.trt.ProfilingVerbosity.DETAILED
     engine = on.runtime(core=1).deserialize_cuda_engine(on.plan())
     found = json.loads(
         engine.create_engine_inspector().get_engine_information(on.trt.LayerInformationFormat.JSON)
     )
     kinds = {one["Name"]: one["LayerType"] for one in found["Layers"]}
-    assert kinds["{ForeignNode[conv]}"] == kinds["{ForeignNode[act]}"] == "DLA"
-    assert kinds["bn"] == "SCALE"
+    assert kinds["{ForeignNode[conv]}"] == kinds["{ForeignNode[relu]}"] == "DLA"
+    assert kinds["norm"] == "SCALE"
     assert found["Bindings"] == ["x", "y"]
 
 

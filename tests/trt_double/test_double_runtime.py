@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
+from tests.edgekit_device.tensorrt.toys import network, reference
 from tests.trt_double import double
 from tests.trt_double._formats import nbytes, pack, physical, strides, unpack
-from tests.trt_double.double_toys import setup, toy
+from tests.trt_double.double_toys import setup
 
 LEAN = "VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"
 
@@ -20,11 +20,6 @@ LEAN = "VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"
 def runtime(version: str, flavour: str = "full") -> tuple[Any, Any]:
     trt = double.module(version, flavour)
     return trt, trt.Runtime(trt.Logger(trt.Logger.VERBOSE))
-
-
-def reference(x: np.ndarray) -> np.ndarray:
-    session = ort.InferenceSession(toy(), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {"x": x})[0])
 
 
 def run(engine: Any, x: np.ndarray) -> np.ndarray:
@@ -45,7 +40,7 @@ def test_an_engine_computes_what_the_model_says(version: str) -> None:
     assert tuple(bytes(plan)[24:28]) == on.trt._double.build
     engine = on.runtime().deserialize_cuda_engine(plan)
     x = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
-    np.testing.assert_allclose(run(engine, x), reference(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run(engine, x), reference(network(), x), rtol=1e-5, atol=1e-6)
     assert [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)] == ["x", "y"]
     assert engine.get_tensor_mode("y") == on.trt.TensorIOMode.OUTPUT
     assert tuple(engine.get_tensor_shape("x")) == (1, 3, 8, 8)
@@ -137,7 +132,7 @@ def test_layers_are_reported_to_a_profiler() -> None:
     assert context.execute_async_v3(0)
     assert (reported, profiler) == ([], context.profiler)
     assert context.report_to_profiler()
-    assert reported[:2] == ["conv", "bn"]
+    assert reported[:2] == ["conv", "norm"]
 
 
 @pytest.mark.parametrize(
