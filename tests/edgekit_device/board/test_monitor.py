@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +18,7 @@ from edgekit_device.board.samples import EngineLoad, MemoryUse, RailPower, Sampl
 from edgekit_device.board.sampling import SampleStream
 from edgekit_device.board.tegrastats import TegrastatsCommand, find_commands
 from edgekit_device.protocol.codec import write
+from tests.boards.toy_jobs import gone, until
 from tests.edgekit_device.board.monitor_lines import LINES, fake_board, fake_tegrastats
 
 #: says its number of start, then a line each 10 ms as asked
@@ -30,25 +29,6 @@ while True:
     time.sleep(0.01)
 """
 RAILS = {"VDD_GPU_SOC": RailPower(pytest.approx(5058.0))}
-
-
-def until(true: Callable[[], Any]) -> Any:
-    """Waits for a condition of another process; the last answer."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it never came")
-
-
-def alive(pid: int) -> bool:
-    """Whether the process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def first(stream: SampleStream) -> Sample:
@@ -136,7 +116,7 @@ def test_tegrastats_is_read_and_completed_and_ends(tmp_path: Path) -> None:
     document = sampler.stop()
     pid, arguments = pids.read_text().split(maxsplit=1)
     assert arguments.split() == ["--interval", "10"]
-    assert not alive(int(pid))
+    assert gone(int(pid))
     assert document.sources == ("tegrastats", "sysfs")
     assert list(document.unknown) == ["WARP 9"]
     assert any("tegrastats ended" in text for text in document.warnings)
@@ -179,11 +159,11 @@ def test_what_samples_dies_with_its_parent(tmp_path: Path) -> None:
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     grandchild = int(until(lambda: pids.exists() and pids.read_text()).split()[0])
-    assert alive(child)
+    assert not gone(child)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    until(lambda: not alive(child) and not alive(grandchild))
+    until(lambda: gone(child) and gone(grandchild))
 
 
 def test_who_may_start_tegrastats_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

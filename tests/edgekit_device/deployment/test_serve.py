@@ -12,8 +12,9 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
+from tests.boards.toy_jobs import until
 from tests.edgekit_device.deployment.board import Bench, bench_board
-from tests.edgekit_device.serve.board import ServedBoard, wait_for
+from tests.edgekit_device.serve.board import ServedBoard
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def server(bench: Bench, toy: Bundle) -> Iterator[ServedBoard]:
     bench.deploy(toy)
     served = ServedBoard(bench.root.folder)
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     yield served
     if served.process is not None:
         served.process.kill()
@@ -66,7 +67,7 @@ def test_what_dies_in_the_soak_takes_the_release_back(
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         if victim == "worker":
-            wait_for(lambda: server.status()["restarts"] > status["restarts"])
+            until(lambda: server.status()["restarts"] > status["restarts"])
         elif server.process is not None:
             server.process.communicate()
 

@@ -18,7 +18,7 @@ import pytest
 
 from edgekit_device.jobs.job import LIVE, Job
 from edgekit_device.store.root import Root
-from tests.boards.toy_jobs import request, toy_loader, until
+from tests.boards.toy_jobs import gone, request, toy_loader, until
 from tests.edgekit_device.device_board import BoardFolder, Refused
 from tests.processes import processes
 
@@ -176,13 +176,6 @@ def test_cancelling_ends_the_work_and_all_that_it_started(lab: BoardFolder, tmp_
     assert lab.command("job-cancel", "--job", job)["state"] == "cancelled"
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def test_work_that_does_not_listen_is_killed(lab: BoardFolder) -> None:
     job = start(lab, ["deaf"])["job"]
     assert lab.command("job-watch", "--job", job, "--wait-s=30")["events"]
@@ -255,17 +248,6 @@ def test_an_os_error_of_the_work_leaves_its_traceback_in_the_log(lab: BoardFolde
     assert "'/nowhere/at/all'" in text
 
 
-def test_signals_to_the_starter_do_not_reach_the_job(lab: BoardFolder, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    job = start(lab, ["wait", str(gate)])["job"]
-    running = until(lambda: workers(lab, job))
-    assert all(os.getsid(pid) != os.getsid(0) for pid in running)
-    for pid in running:
-        os.kill(pid, signal.SIGHUP)
-    gate.touch()
-    assert ended(lab, job) == "done"
-
-
 def test_watching_ends_with_the_news(lab: BoardFolder, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = start(lab, ["wait", str(gate)], ["progress", "last", 1, 1])["job"]
@@ -280,24 +262,6 @@ def test_watching_ends_with_the_news(lab: BoardFolder, tmp_path: Path) -> None:
     assert seen[0]["events"][0]["phase"] == "last"
     news = lab.command("job-watch", "--job", job, "--after=1", "--wait-s=600")
     assert (news["state"], news["events"]) == ("done", [])
-
-
-def test_news_come_by_number_and_the_log_by_byte(lab: BoardFolder, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    steps = [["progress", f"phase {number}", 0, 0] for number in range(5)]
-    job = start(lab, *steps, ["log", "0123456789"], ["wait", str(gate)])["job"]
-    until(lambda: log(lab, job))
-    news = lab.command("job-watch", "--job", job, "--after=3")
-    assert [event["n"] for event in news["events"]] == [4, 5]
-    assert (news["next"], news["state"]) == (5, "running")
-    quiet = lab.command("job-watch", "--job", job, "--after=5", "--wait-s=0")
-    assert (quiet["events"], quiet["next"]) == ([], 5)
-    head, _, data = lab.raw("job-log", "--job", job, "--from=2", "--most=3").partition(b"\n")
-    assert data == b"234"
-    assert json.loads(head) == {"log": job, "bytes": 3, "size": 11, "state": "running"}
-    assert lab.raw("job-log", "--job", job, "--from=99").endswith(b"\n")
-    gate.touch()
-    assert ended(lab, job) == "done"
 
 
 def test_a_collection_leaves_what_jobs_need(lab: BoardFolder, tmp_path: Path) -> None:
@@ -357,22 +321,6 @@ def test_a_damaged_state_is_a_lost_job(lab: BoardFolder) -> None:
     assert state(lab, job) == "lost"
     assert start(lab, ["log", "x"])["reused"] is False
     assert ended(lab, job) == "done"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_fails_the_job_and_says_so(lab: BoardFolder) -> None:
-    lab.root.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(lab.root)]
-    if subprocess.run(argv, capture_output=True, check=False).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        job = start(lab, ["fill"])["job"]
-        assert ended(lab, job) == "failed"
-        assert refused(lab, "job-result", "--job", job).code == "board.disk-full"
-        assert start(lab, ["log", "there is room again"])["job"] != job
-    finally:
-        until(lambda: not any(row["state"] in LIVE for row in jobs(lab)))
-        subprocess.run(["umount", "-l", str(lab.root)], check=True)
 
 
 def test_fetch_gives_blobs_or_nothing(lab: BoardFolder) -> None:

@@ -98,16 +98,6 @@ def test_an_input_of_another_rank_or_type_is_refused(tmp_path: Path, value: np.n
     assert caught.value.code == "input.dtype"
 
 
-def test_a_missing_input_is_named_without_the_shapes_of_one_variant(tmp_path: Path) -> None:
-    model = loaded(tmp_path, toys.buckets())
-    with pytest.raises(DeviceError) as caught:
-        model({})
-    assert (caught.value.code, caught.value.hint) == (
-        "input.missing",
-        "the model's inputs are 'x' (float32)",
-    )
-
-
 def test_a_demand_variant_is_opened_by_its_first_frame(tmp_path: Path, opened: list[str]) -> None:
     model = loaded(tmp_path, toys.buckets())
     assert len(opened) == 2

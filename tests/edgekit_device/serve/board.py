@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from edgekit_device.serve.memory import SharedMemory
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.accepted import accept
 from edgekit_device.trust.bundle import ReleaseRecord
+from tests.boards.toy_jobs import until
 from tests.bundles.bundle_toys import toy_bundle
 
 HERE = Path(__file__).resolve().parents[3]
@@ -80,17 +80,6 @@ sys.exit(main())
 """
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 300.0) -> Any:
-    """Waits until ``what`` is true; returns it."""
-    until = time.monotonic() + seconds
-    while True:
-        found = what()
-        if found:
-            return found
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.01)
-
-
 class ServedBoard:
     """An app whose releases behave as their flags say, and a server of it."""
 
@@ -128,7 +117,7 @@ class ServedBoard:
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONWARNINGS": "error", **(env or {})},
         )
-        wait_for(
+        until(
             lambda: (
                 query_server(self.app.folder) or (self.process and self.process.poll() is not None)
             )

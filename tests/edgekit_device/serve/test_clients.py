@@ -31,7 +31,8 @@ from edgekit_device.protocol.server import (
 from edgekit_device.protocol.serving import MemoryRegion, RunRequest
 from edgekit_device.serve.memory import SharedMemory, map_sealed
 from edgekit_device.serve.worker import _Answers, frame
-from tests.edgekit_device.serve.board import ServedBoard, wait_for
+from tests.boards.toy_jobs import until
+from tests.edgekit_device.serve.board import ServedBoard
 
 
 @pytest.fixture
@@ -49,16 +50,16 @@ def test_a_full_queue_says_busy_and_a_stop_answers_what_was_taken(served: Served
     go = served.app.folder / "go"
     caller = served.client()
     with served.later(f"until {go}") as first:
-        wait_for(lambda: served.status()["running"])
+        until(lambda: served.status()["running"])
         with served.later("ok", "ok") as others:
-            wait_for(lambda: served.status()["queue"] == 2)
+            until(lambda: served.status()["queue"] == 2)
             with pytest.raises(DeviceError) as caught:
                 caller.run()
             assert caught.value.code == "serve.busy"
             assert served.process is not None
             served.process.send_signal(signal.SIGTERM)
             # its door is shut, and its clients stay until they have their answers
-            wait_for(lambda: query_server(served.app.folder) is None)
+            until(lambda: query_server(served.app.folder) is None)
             with pytest.raises(DeviceError) as caught:
                 caller.run()
             assert caught.value.code == "serve.stopping"
@@ -77,7 +78,7 @@ def test_a_request_may_say_how_long_it_waits(served: ServedBoard) -> None:
     go = served.app.folder / "go"
     caller = served.client()
     with served.later(f"until {go}"):
-        wait_for(lambda: served.status()["running"])
+        until(lambda: served.status()["running"])
         with pytest.raises(DeviceError) as caught:
             caller.run(within_s=0.05)
         assert caught.value.code == "serve.timeout"
@@ -92,7 +93,7 @@ def test_a_request_may_say_how_long_it_waits(served: ServedBoard) -> None:
 
 def test_clients_that_misbehave_cost_nobody_else(served: ServedBoard) -> None:
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     path = str(served.app.folder / "serve.sock")
     good = served.client()
 
@@ -139,10 +140,10 @@ def test_clients_that_misbehave_cost_nobody_else(served: ServedBoard) -> None:
     leaver.peer.setblocking(False)
     with pytest.raises(Closed):
         leaver.run(f"until {go}")
-    wait_for(lambda: served.status()["running"])
+    until(lambda: served.status()["running"])
     leaver.close()  # in the middle of its own request
     with served.later("ok") as answers:
-        wait_for(lambda: served.status()["queue"])
+        until(lambda: served.status()["queue"])
         go.touch()
     assert answers[0]["release"]
     assert (served.status()["errors"], served.status()["restarts"]) == (0, 0)
@@ -153,13 +154,13 @@ def test_clients_that_misbehave_cost_nobody_else(served: ServedBoard) -> None:
 
 def test_three_hundred_clients_at_once_are_answered_or_told_busy(served: ServedBoard) -> None:
     served.start("--queue", "100")
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     go = served.app.folder / "go"
     with served.later(f"until {go}"):
-        wait_for(lambda: served.status()["running"])
+        until(lambda: served.status()["running"])
         with served.later(*["ok"] * 300) as answers:
             # a hundred wait; the connections of those that were refused make room for others
-            wait_for(lambda: answers.count(None) == 100)
+            until(lambda: answers.count(None) == 100)
             go.touch()
     refused = [one for one in answers if isinstance(one, Exception)]
     assert {getattr(one, "code", repr(one)) for one in refused} == {"serve.busy"}
@@ -170,7 +171,7 @@ def test_three_hundred_clients_at_once_are_answered_or_told_busy(served: ServedB
 
 def test_idle_connections_make_room_for_those_that_wait(served: ServedBoard) -> None:
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     path = served.app.folder / "serve.sock"
     name = {"ok": np.float32(1)}
     with contextlib.ExitStack() as idle, edgekit_device.connect(path) as before:
@@ -213,21 +214,21 @@ def test_a_busy_worker_hears_of_the_clients_that_left_and_of_no_others(
     served: ServedBoard,
 ) -> None:
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     go = served.app.folder / "go"
     leaver = served.client()
     leaver.run()
     with served.later(f"until {go}"):
-        wait_for(lambda: served.status()["running"])
+        until(lambda: served.status()["running"])
         leaver.close()
         for _ in range(400):  # more than its socket takes
             peer = connect_to(served.app.folder / "serve.sock", 60.0)
             assert peer is not None
             peer.close()
-        wait_for(lambda: served.status()["clients"] <= 2)
+        until(lambda: served.status()["clients"] <= 2)
         go.touch()
     heard = served.root.folder / "left"
-    wait_for(lambda: heard.exists() and heard.read_text() == "xx")  # the leaver, and who waited
+    until(lambda: heard.exists() and heard.read_text() == "xx")  # the leaver, and who waited
     assert served.status()["restarts"] == 0
 
 
@@ -266,10 +267,10 @@ def test_a_client_that_left_frees_its_memory_while_the_engine_runs() -> None:
         send_with(ours, frame(2, request), [memories[1].descriptor])
         assert runs.wait(60)
         send_with(ours, frame(1, b"") + frame(2, b""))
-        wait_for(lambda: mapped(memories[0]) == 1)
+        until(lambda: mapped(memories[0]) == 1)
         ends.set()
         reader.wait(ours)
-        wait_for(lambda: mapped(memories[1]) == 1)  # its own run needed it until now
+        until(lambda: mapped(memories[1]) == 1)  # its own run needed it until now
         ours.close()
         answers.join()
     for memory in memories:
@@ -280,10 +281,10 @@ def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(
     served: ServedBoard,
 ) -> None:
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     old = served.client()
     (served.app.folder / "serve.sock").unlink()
-    assert wait_for(lambda: query_server(served.app.folder)).pid == served.status()["pid"]
+    assert until(lambda: query_server(served.app.folder)).pid == served.status()["pid"]
     new = served.client()
     assert old.run()["release"] == new.run()["release"]
     old.close()
@@ -299,13 +300,13 @@ def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(
 def test_sighup_loads_again_what_had_failed(served: ServedBoard) -> None:
     second = served.release(2, "fails")
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     served.switch(second)
-    wait_for(lambda: served.status()["last_error"])
+    until(lambda: served.status()["last_error"])
     (served.app.releases_folder / second / "told").write_text("")
     assert served.process is not None
     served.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: served.serves(second))
+    until(lambda: served.serves(second))
 
 
 def test_systemd_is_notified_when_it_serves_and_that_it_lives(

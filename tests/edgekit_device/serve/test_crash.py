@@ -11,7 +11,8 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.server import reload_server
-from tests.edgekit_device.serve.board import ServedBoard, wait_for
+from tests.boards.toy_jobs import until
+from tests.edgekit_device.serve.board import ServedBoard
 
 
 @pytest.fixture
@@ -28,12 +29,12 @@ def test_a_killed_worker_is_replaced_and_its_request_is_run_again(served: Served
     served.start()
     go = served.app.folder / "go"
     with served.later(f"until {go}") as running:
-        wait_for(lambda: served.status()["running"] == 1)
+        until(lambda: served.status()["running"] == 1)
         with served.later("ok") as waiting:  # for the one worker
-            wait_for(lambda: served.status()["queue"] == 1)
+            until(lambda: served.status()["queue"] == 1)
             (first,) = served.status()["workers"]
             os.kill(first, signal.SIGKILL)
-            wait_for(lambda: served.status()["workers"] not in ([first], []))
+            until(lambda: served.status()["workers"] not in ([first], []))
             go.touch()
     answers = [*running, *waiting]
     assert [answer["release"] for answer in answers] == [served.app.link("current")] * 2
@@ -62,12 +63,12 @@ def test_a_request_that_crashes_two_workers_gets_one_clear_error(served: ServedB
 def test_a_worker_that_hangs_is_killed_and_its_request_is_reported(served: ServedBoard) -> None:
     served.switch(served.release(1))
     served.start("--timeout-s", "0.5")
-    (first,) = wait_for(lambda: served.status()["release"] and served.status()["workers"])
+    (first,) = until(lambda: served.status()["release"] and served.status()["workers"])
     with served.later("until never") as answers:
         pass
     assert isinstance(answers[0], DeviceError)
     assert answers[0].code == "serve.timeout"
-    assert wait_for(lambda: served.status()["workers"] not in ([first], []))
+    assert until(lambda: served.status()["workers"] not in ([first], []))
 
 
 @pytest.mark.parametrize(("how", "code"), [("dies", "serve.crashed"), ("fails", "engine.odd")])

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.boards.toy_jobs import until
 from tests.edgekit_device.full_disk import disk, fill, make_space
-from tests.edgekit_device.serve.board import ServedBoard, wait_for
+from tests.edgekit_device.serve.board import ServedBoard
 
 __all__ = ["disk"]
 
@@ -34,7 +35,7 @@ def test_a_running_server_meets_a_full_disk(
 ) -> None:
     first, second = served.app.link("current"), served.release(2)
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     caller = served.client()
     fill(disk, inodes)
     if event == "requests":
@@ -46,7 +47,7 @@ def test_a_running_server_meets_a_full_disk(
     elif event == "worker killed":
         (worker,) = served.status()["workers"]
         os.kill(worker, signal.SIGKILL)
-        wait_for(lambda: served.status()["workers"] not in ([worker], []))
+        until(lambda: served.status()["workers"] not in ([worker], []))
     elif event == "reload":
         assert served.process is not None
         served.process.send_signal(signal.SIGHUP)
@@ -54,11 +55,11 @@ def test_a_running_server_meets_a_full_disk(
         (served.app.folder / "serve.sock").unlink()
         # bound anew at once, or when a descriptor of the folder has room for a name again
         make_space(disk)
-        wait_for((served.app.folder / "serve.sock").exists)
+        until((served.app.folder / "serve.sock").exists)
     assert caller.run()["release"] == first
     make_space(disk)
     served.switch(second)
-    wait_for(lambda: served.serves(second))
+    until(lambda: served.serves(second))
     assert caller.run()["release"] == second
     caller.close()
     assert served.stop()[0]["served"] >= 2
@@ -66,7 +67,7 @@ def test_a_running_server_meets_a_full_disk(
 
 def test_a_server_stops_on_a_full_disk(disk: Path, served: ServedBoard) -> None:
     served.start()
-    wait_for(lambda: served.status()["release"])
+    until(lambda: served.status()["release"])
     caller = served.client()
     caller.run()
     fill(disk, inodes=False)

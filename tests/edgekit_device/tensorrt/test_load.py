@@ -31,13 +31,6 @@ VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_plan_runs_on_the_release_that_built_it(here: Here, version: str) -> None:
-    here.has(version)
-    model = open_model(checked(plan(version), entry(version)))
-    agrees(model)
-
-
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
 def test_a_segment_on_the_cpu_takes_what_the_engine_left_on_the_gpu(
     here: Here, version: str
