@@ -19,7 +19,7 @@ from edgekit.errors import ConfigError, UsageError
 from edgekit.files import read_file
 from edgekit.fleet import inventory
 from edgekit.network import source
-from edgekit.network.source import foreign
+from edgekit.network.source import foreign_format
 from edgekit.quantize.data.arrays import members
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError
@@ -173,7 +173,8 @@ def test_entries_of_an_archive_that_is_named_are_counted_before_a_list_is_made(
     path = tmp_path / "many.onnx"
     path.write_bytes(directory(20_000, blobs=True))
     tracemalloc.start()
-    assert foreign(path) == ("a zip archive of more than 1,000 entries", "give the ONNX file")
+    found = foreign_format(path)
+    assert found == ("a zip archive of more than 1,000 entries", "give the ONNX file")
     assert tracemalloc.get_traced_memory()[1] < 4 * _MIB  # 2 MiB are the file's beginning
     tracemalloc.stop()
 
