@@ -150,6 +150,14 @@ def test_more_or_fewer_bytes_than_promised_are_refused(root: Root) -> None:
     assert _refused(root, b"x" * 10_000).code == "protocol.invalid"
 
 
+@pytest.mark.parametrize("size", [1000, LARGE], ids=["small", "large"])
+def test_bytes_of_another_digest_are_refused(root: Root, size: int) -> None:
+    digest, data = _blob(size)
+    error = _refused(root, frames([(digest, data[:-1] + bytes([data[-1] ^ 1]))]))
+    assert (error.code, error.where) == ("blob.digest-mismatch", digest)
+    assert not root.store.has(digest)
+
+
 def test_many_small_blobs_are_retained_before_a_cut(root: Root) -> None:
     blobs = [_blob(size) for size in [0, 1, *[100] * 50, 1 << 20]]
     stream = frames(blobs)
