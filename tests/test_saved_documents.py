@@ -27,7 +27,7 @@ from edgekit_device.release.journal import (
     HistoryEntry,
 )
 from edgekit_device.selftest import SelftestResult
-from tests.edgekit_device.test_device_documents import JOURNAL, ROLLBACK
+from tests.edgekit_device.protocol.test_documents import JOURNAL, ROLLBACK
 from tests.pipeline.nets import small_net
 from tests.test_document_models import APART, Schema, real_document
 

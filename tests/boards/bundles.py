@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +11,21 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.bundles.manifest import Bundle
-from edgekit_device.protocol.manifest import TensorEntry, parse
+from edgekit.bundles.pack import finish
+from edgekit_device.protocol.manifest import (
+    BlobEntry,
+    GoldenCase,
+    GoldenOutput,
+    Lane,
+    Manifest,
+    ModelSource,
+    PlacementRecord,
+    Range,
+    SegmentEntry,
+    TensorEntry,
+    Tolerance,
+    WeightEntry,
+)
 from edgekit_device.runtime.golden import golden_inputs
 
 __all__ = ["HandMade", "hand_made"]
@@ -43,88 +55,48 @@ def hand_made(
     matrix = np.random.default_rng(seed).standard_normal((_ROWS, columns)).astype(np.float32)
     weight = hashlib.sha256(matrix.tobytes()).hexdigest()
     engine, full = _engine(matrix, stripped=True), _engine(matrix, stripped=False)
-    entry = TensorEntry("x", "float32", (1, _ROWS), "LINEAR", (4 * _ROWS, 4))
-    feeds = golden_inputs([entry], 7, {"x": (-1.0, 1.0)})
+    x = TensorEntry("x", "float32", (1, _ROWS), "LINEAR", (4 * _ROWS, 4))
+    y = TensorEntry("y", "float32", (1, columns), "LINEAR", (4 * columns, 4))
+    feeds = golden_inputs([x], 7, {"x": (-1.0, 1.0)})
     providers = ["CPUExecutionProvider"]
     wanted = onnxruntime.InferenceSession(full, providers=providers).run(["y"], feeds)[0]
     golden = (wanted if good else wanted + 1).tobytes()
     blobs = {hashlib.sha256(data).hexdigest(): data for data in (engine, golden)}
     engine_digest, golden_digest = blobs
-    manifest = {
-        "schema": "edgekit.bundle/1",
-        "name": name,
-        "created_by": {"edgekit": "0"},
-        "backend": "reference",
-        "model": {"digest": hashlib.sha256(full).hexdigest(), "source": "hand-made"},
-        "target": "jetson-agx-orin-64gb",
-        "power_mode": "MAXN",
-        "precision": "fp32",
-        "mode": "hybrid",
-        "tensorrt": "10.3",
-        "fingerprint": {
+    case = GoldenCase(
+        7,
+        {"x": Range(-1.0, 1.0)},
+        {"y": GoldenOutput(golden_digest, "float32", y.shape)},
+        Tolerance(1e-5),
+    )
+    manifest = Manifest(
+        name=name,
+        backend="reference",
+        inputs=(x,),
+        outputs=(y,),
+        lanes=(Lane(1.0, (SegmentEntry(0, "GPU", engine_digest, ("x",), ("y",), ("matmul",)),)),),
+        weights={"W": WeightEntry(weight, "float32", matrix.shape, matrix.nbytes, "W", "none")},
+        blobs={
+            engine_digest: BlobEntry(len(engine), "engine"),
+            golden_digest: BlobEntry(len(golden), "golden"),
+        },
+        golden=(case,),
+        model=ModelSource(hashlib.sha256(full).hexdigest(), "hand-made"),
+        target="jetson-agx-orin-64gb",
+        power_mode="MAXN",
+        precision="fp32",
+        tensorrt="10.3",
+        fingerprint={
             "backend": "reference",
             "runtime": "onnxruntime",
             "runtime_version": onnxruntime.__version__,
             "machine": "any",
         },
-        "inputs": [_tensor("x", (1, _ROWS))],
-        "outputs": [_tensor("y", (1, columns))],
-        "lanes": [
-            {
-                "share": 1.0,
-                "segments": [
-                    {
-                        "index": 0,
-                        "device": "GPU",
-                        "engine": engine_digest,
-                        "inputs": ["x"],
-                        "outputs": ["y"],
-                        "layers": ["matmul"],
-                    }
-                ],
-            }
-        ],
-        "weights": {
-            "W": {
-                "digest": weight,
-                "dtype": "float32",
-                "shape": list(matrix.shape),
-                "bytes": matrix.nbytes,
-                "source": "W",
-                "transform": "none",
-            }
-        },
-        "stripped": True,
-        "blobs": {
-            engine_digest: {"bytes": len(engine), "kind": "engine"},
-            golden_digest: {"bytes": len(golden), "kind": "golden"},
-        },
-        "golden": [
-            {
-                "seed": 7,
-                "inputs": {"x": {"low": -1.0, "high": 1.0}},
-                "outputs": {
-                    "y": {"blob": golden_digest, "dtype": "float32", "shape": [1, columns]}
-                },
-                "tolerance": {"relative": 1e-5},
-            }
-        ],
-        "placement": {"layers": [["matmul", "GPU", "fp32", 0]], "loadables": []},
-        "plugins": [],
-    }
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
-    return HandMade(parse(text.encode()), text.encode(), blobs, {weight: matrix}, None, matrix)
-
-
-def _tensor(name: str, shape: tuple[int, int]) -> dict[str, Any]:
-    strides = [4 * shape[1], 4]
-    return {
-        "name": name,
-        "dtype": "float32",
-        "shape": list(shape),
-        "format": "LINEAR",
-        "strides": strides,
-    }
+        stripped=True,
+        placement=PlacementRecord((("matmul", "GPU", "fp32", 0),), ()),
+    )
+    made = finish(manifest, blobs, {weight: matrix})
+    return HandMade(made.manifest, made.manifest_bytes, blobs, {weight: matrix}, None, matrix)
 
 
 def _engine(matrix: np.ndarray, *, stripped: bool) -> bytes:

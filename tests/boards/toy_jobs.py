@@ -11,7 +11,7 @@ from typing import Any
 
 from edgekit.bundles.files import build_zipapp
 
-__all__ = ["request", "toy_loader", "until"]
+__all__ = ["gone", "request", "toy_loader", "until"]
 
 TOY = """
 import os, signal, subprocess, sys, time
@@ -81,10 +81,18 @@ def request(*steps: list[Any], name: str = "net") -> dict[str, Any]:
     return {"name": name, "steps": list(steps)}
 
 
-def until(true: Callable[[], Any], seconds: float = 120.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 300.0) -> Any:
     """Asks again until the answer is true; the time is only a limit."""
     deadline = time.monotonic() + seconds
     while not (answer := true()):
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.01)
     return answer
+
+
+def gone(pid: int) -> bool:
+    """True if a process is not there, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

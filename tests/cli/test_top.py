@@ -31,7 +31,7 @@ from edgekit.pipeline.boards import addresses, live
 from edgekit.reports.terminal.top import page
 from edgekit_device.board.samples import LiveSample
 from tests.boards.fixtures import need_sshd
-from tests.edgekit_device.monitor_lines import fake_board
+from tests.edgekit_device.board.monitor_lines import fake_board
 from tests.security.security_fuzz import times
 
 BOARD_ID = "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0"

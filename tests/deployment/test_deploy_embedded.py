@@ -13,24 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.bundles.sign import ensure_key, sign
+from edgekit.bundles.sign import sign
 from edgekit.config.loader import open_config
 from edgekit.deployment import embedded_sshd
 from edgekit.deployment.board import Board
-from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
-from edgekit.errors import BoardError, BundleError, EnvironmentLack
+from edgekit.errors import BundleError, EnvironmentLack
 from edgekit.pipeline.boards.addresses import boards_or_embedded
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, need_sshd, remote
 
 pytestmark = pytest.mark.boards
-
-
-@pytest.fixture
-def signer(tmp_path: Path) -> Path:
-    return ensure_key(tmp_path / "signer")
 
 
 def public(key: Path) -> Path:
@@ -224,29 +218,6 @@ def test_remote_board_trusts_a_signer_only_when_requested(
     ) as client:
         assert client.kind == "remote"
         install(bundle, client, signature=signature)
-
-
-def test_accepted_host_key_is_remembered_only_on_request(
-    boards: StartBoard, tmp_path: Path
-) -> None:
-    board = remote(boards(), host_key=None)
-    state = tmp_path / "state"
-    with open_board(board, state_folder=state, accept_host_key=True):
-        pass
-    with pytest.raises(BoardError) as caught, open_board(board, state_folder=state):
-        pass
-    assert caught.value.code == "board.unknown-host-key"
-    with open_board(board, state_folder=state, accept_host_key=True, remember_host_key=True):
-        pass
-    with open_board(board, state_folder=state) as client:
-        assert client.hello().schema == "edgekit.device/1"
-
-
-def test_local_board_of_a_config(home: Path, tmp_path: Path) -> None:
-    board = Board("here", kind="local", root=str(tmp_path / "root"), python=sys.executable)
-    with open_board(board, state_folder=tmp_path) as client:
-        assert isinstance(client, BoardClient)
-        assert client.hello().root == str(tmp_path / "root")
 
 
 def test_loader_lies_once_under_its_digest(

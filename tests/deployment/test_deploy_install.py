@@ -6,74 +6,37 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.manifest import Bundle
-from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.bundles.sign import ensure_key, sign
 from edgekit.deployment.agent import _SentCommand
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
-from edgekit.deployment.ssh import connect
-from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import BoardError, BundleError
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.release.offer import OfferAnswer
-from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import HandMade, hand_made
-from tests.boards.fixtures import StartBoard, hard_kill, remote
+from tests.boards.fixtures import StartBoard, remote
 from tests.bundles.bundle_toys import toy_bundle
+from tests.deployment.conftest import Client
 from tests.processes import processes
 
 pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
-
-Client = Callable[[Board], BoardClient]
-
-
-@pytest.fixture(scope="session")
-def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
-    build_zipapp(path)
-    return path
-
-
-@pytest.fixture
-def signer(tmp_path: Path) -> Path:
-    return ensure_key(tmp_path / "signer")
-
-
-@pytest.fixture
-def client(loader: Path, signer: Path) -> Iterator[Client]:
-    opened: list[BoardClient] = []
-
-    def open_client(board: Board) -> BoardClient:
-        transport = LocalTransport(board.name) if board.kind == "local" else connect(board)
-        opened.append(BoardClient(board, transport, loader))
-        opened[-1].trust(TrustRequest((allowed_signers_line(public(signer)),)))
-        return opened[-1]
-
-    yield open_client
-    for one in opened:
-        one.close()
 
 
 @pytest.fixture
 def lab(boards: StartBoard, client: Client) -> BoardClient:
     return client(remote(boards()))
-
-
-def public(key: Path) -> Path:
-    return key.with_name(key.name + ".pub")
 
 
 def run(board: BoardClient, bundle: HandMade) -> bool:
@@ -129,20 +92,6 @@ def test_other_weights_ship_only_what_changed_and_rollback_returns(
     assert run(lab, new)
     assert lab.rollback("net").current == first.id
     assert run(lab, old)
-
-
-@pytest.mark.whole
-def test_two_boards_at_once(
-    boards: StartBoard, client: Client, signer: Path, tmp_path: Path
-) -> None:
-    a = client(remote(boards(tmp_path / "a"), name="a"))
-    b = client(remote(boards(tmp_path / "b"), name="b"))
-    one, two = hand_made(seed=1), hand_made(seed=2)
-    release_a = install(one, a, signature=sign(one.manifest_bytes, signer))
-    release_b = install(two, b, signature=sign(two.manifest_bytes, signer))
-    assert (release_a.board, release_b.board) == ("a", "b")
-    assert run(a, one)
-    assert run(b, two)
 
 
 @pytest.mark.whole
@@ -219,47 +168,6 @@ def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
     assert run(lab, old)
 
 
-# from "stage" on the board works alone
-PHASES = ("send", "hello", "loader")
-
-
-@pytest.mark.few(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", PHASES)
-def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
-    phase: str,
-    boards: StartBoard,
-    client: Client,
-    signer: Path,
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "board"
-    server = boards(root)
-    old, new = hand_made(seed=1), hand_made(seed=2, columns=20_000)
-    board = client(remote(server))
-    release = install(old, board, signature=sign(old.manifest_bytes, signer))
-    if phase == "loader":  # as after an update of edgekit: the board has another loader
-        shutil.rmtree(root / "bin")
-        board = BoardClient(remote(server), connect(remote(server)), board._loader)
-
-    def interrupt(current: str, done: int, total: int) -> None:
-        if current == phase:
-            raise KeyboardInterrupt
-
-    signature = sign(new.manifest_bytes, signer)
-    with pytest.raises(KeyboardInterrupt):
-        install(new, board, signature=signature, progress=interrupt)
-    state = board.app_releases("net")
-    assert state.current == release.id
-    assert [entry.id for entry in state.releases] == [release.id]
-    assert run(board, old)
-    again = install(new, board, signature=signature)
-    assert again.previous == release.id
-    assert run(board, new)
-    assert leftovers(root) == []
-    board.close()
-
-
 @pytest.mark.slow
 def test_once_all_is_sent_the_board_goes_on_without_its_operator(
     lab: BoardClient, signer: Path
@@ -310,60 +218,6 @@ def test_what_a_changed_board_refuses_is_tested_anew_by_the_same_deployment(
     assert run(board, bundle)
     assert board.status("net").apps["net"].changed is None
     assert install(bundle, board, signature=signature, again=False).reused
-
-
-@pytest.mark.slow
-def test_power_cut_in_the_transfer_then_the_next_run_resumes(
-    boards: StartBoard,
-    client: Client,
-    signer: Path,
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "board"
-    server = boards(root)
-    old, new = hand_made(seed=1), hand_made(seed=2, columns=100_000)
-    board = client(remote(server))
-    release = install(old, board, signature=sign(old.manifest_bytes, signer))
-    cut_at = new.payload_bytes // 2
-
-    def cut(phase: str, done: int, total: int) -> None:
-        if phase == "send" and done >= cut_at:
-            hard_kill(server)
-
-    signature = sign(new.manifest_bytes, signer)
-    with pytest.raises(BoardError) as caught:
-        install(new, board, signature=signature, progress=cut)
-    assert caught.value.code == "board.connection-lost"
-    board = client(remote(boards(root)))
-    assert board.app_releases("net").current == release.id
-    assert run(board, old)
-    assert install(new, board, signature=signature).previous == release.id
-    assert run(board, new)
-    assert leftovers(root) == []
-
-
-@pytest.mark.whole
-def test_cut_between_blobs_sends_only_the_rest(
-    boards: StartBoard,
-    client: Client,
-    signer: Path,
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "board"
-    bundle = hand_made(columns=100_000)
-    board = client(remote(boards(root)))
-
-    def stop(phase: str, done: int, total: int) -> None:
-        # the weight comes first and is far larger than the rest
-        if phase == "send" and total - done < 300_000:
-            raise KeyboardInterrupt
-
-    signature = sign(bundle.manifest_bytes, signer)
-    with pytest.raises(KeyboardInterrupt):
-        install(bundle, board, signature=signature, progress=stop)
-    release = install(bundle, board, signature=signature)
-    assert release.bytes_reused >= bundle.matrix.nbytes
-    assert release.blobs_sent < 3
 
 
 def test_full_disk_is_said_and_the_old_release_serves(
@@ -429,13 +283,6 @@ def test_board_without_the_runtime_is_reported_before_anything_is_sent(
             install(bundle, lab, signature=sign(bundle.manifest_bytes, signer))
         assert caught.value.code == code
     assert len(lab.missing(bundle.blobs)) == len(bundle.blobs)
-
-
-def test_missing_python_is_named(boards: StartBoard, client: Client) -> None:
-    with pytest.raises(BoardError) as caught:
-        client(remote(boards(), python="/opt/no python"))
-    assert caught.value.code == "board.no-python"
-    assert "/opt/no python" in caught.value.message
 
 
 def test_stripped_bundle_goes_only_where_its_weights_are(lab: BoardClient, signer: Path) -> None:

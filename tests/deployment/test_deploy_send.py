@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.manifest import Bundle
-from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.bundles.sign import sign
 from edgekit.deployment import embedded_sshd
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
@@ -24,42 +23,14 @@ from edgekit.deployment.ssh import connect
 from edgekit.deployment.transport import frames
 from edgekit.errors import BoardError
 from edgekit_device.protocol.manifest import parse
-from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 from tests.bundles.bundle_toys import document_of
+from tests.deployment.conftest import Client
 from tests.edgekit_device.device_board import BoardFolder
 from tests.faults.tcp_relay import Relay
 
 pytestmark = [pytest.mark.boards, pytest.mark.usefixtures("warm_boards")]
-
-Client = Callable[[Board], BoardClient]
-
-
-@pytest.fixture(scope="session")
-def send_loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
-    build_zipapp(path)
-    return path
-
-
-@pytest.fixture(scope="session")
-def send_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ensure_key(tmp_path_factory.mktemp("key") / "signer")
-
-
-@pytest.fixture
-def client(send_loader: Path, send_key: Path) -> Iterator[Client]:
-    opened: list[BoardClient] = []
-
-    def open_client(board: Board) -> BoardClient:
-        opened.append(BoardClient(board, connect(board), send_loader))
-        opened[-1].trust(TrustRequest((allowed_signers_line(send_key.with_name("signer.pub")),)))
-        return opened[-1]
-
-    yield open_client
-    for one in opened:
-        one.close()
 
 
 @pytest.fixture
@@ -122,12 +93,12 @@ def _leftovers(root: Path) -> list[str]:
 @pytest.mark.whole
 @pytest.mark.parametrize("count", [161, 606])
 def test_bytes_of_the_wire(
-    count: int, boards: StartBoard, client: Client, relay: Any, send_key: Path, tmp_path: Path
+    count: int, boards: StartBoard, client: Client, relay: Any, signer: Path, tmp_path: Path
 ) -> None:
     server = boards(tmp_path / "board")
     sizes = {f"denseblock{n}.norm.layer{n}": 400 + n for n in range(count)}
     sizes["classifier"] = 70_000
-    first = _bundle(send_key, sizes)
+    first = _bundle(signer, sizes)
     before = client(remote(server))
     send(before, first)
     # as after a deployment: the release serves
@@ -148,14 +119,14 @@ def test_bytes_of_the_wire(
     assert sent.serving == release
     assert sent.bytes_sent == 0
     assert 2_000 < unchanged < 64_000
-    second = _bundle(send_key, sizes, changed="classifier")
+    second = _bundle(signer, sizes, changed="classifier")
     changed, sent = wire(second)
     assert (sent.blobs_sent, sent.bytes_sent) == (1, 70_000)
     # the manifest goes along, deflated: 606 digests alone are 26 KB
     assert 70_000 < changed < 70_000 + 70_000
     assert _whole(tmp_path / "board", second)
     # the relay does count: a new blob costs its bytes
-    assert wire(_bundle(send_key, {**sizes, "other": 300_000}))[0] > 300_000
+    assert wire(_bundle(signer, {**sizes, "other": 300_000}))[0] > 300_000
 
 
 def _stored_bytes(root: Path) -> int:
@@ -172,12 +143,12 @@ def test_cut_at_any_byte_the_same_command_goes_on(
     boards: StartBoard,
     client: Client,
     relay: Any,
-    send_key: Path,
-    send_loader: Path,
+    signer: Path,
+    loader: Path,
     tmp_path: Path,
 ) -> None:
     server = boards(tmp_path / "board")
-    bundle = _bundle(send_key, {"large": 9_000_000, "middle": 2_000_000, "small": 5000})
+    bundle = _bundle(signer, {"large": 9_000_000, "middle": 2_000_000, "small": 5000})
     client(remote(server))
     dice = random.Random(8)
     total = cuts = 0
@@ -186,7 +157,7 @@ def test_cut_at_any_byte_the_same_command_goes_on(
         cuts += 1
         assert cuts < 30
         through, line = relay(remote(server))
-        one = BoardClient(through, connect(through), send_loader)
+        one = BoardClient(through, connect(through), loader)
         # of the bytes that are still to go, the handshake's and the questions' among them
         line.cut_at["up"] = line.carried["up"] + dice.randrange(12_000, 3_500_000)
         with pytest.raises(BoardError) as caught:
@@ -203,10 +174,10 @@ def test_cut_at_any_byte_the_same_command_goes_on(
 
 
 def test_a_retained_part_that_is_wrong_is_sent_anew(
-    boards: StartBoard, client: Client, send_key: Path, tmp_path: Path
+    boards: StartBoard, client: Client, signer: Path, tmp_path: Path
 ) -> None:
     board = client(remote(boards(tmp_path / "board")))
-    bundle = _bundle(send_key, {"large": 3_000_000})
+    bundle = _bundle(signer, {"large": 3_000_000})
     large = next(digest for digest, data in bundle.weights.items() if len(data) == 3_000_000)
     (tmp_path / "board" / "partial").mkdir(mode=0o700)
     (tmp_path / "board" / "partial" / large).write_bytes(bytes(1_000_000))
@@ -221,24 +192,24 @@ def test_a_retained_part_that_is_wrong_is_sent_anew(
 def test_a_board_that_opens_one_channel_at_a_time(
     boards: StartBoard,
     client: Client,
-    send_key: Path,
+    signer: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = embedded_sshd._config
     monkeypatch.setattr(embedded_sshd, "_config", lambda *of: config(*of) + "MaxSessions 1\n")
     board = client(remote(boards(tmp_path / "board")))
-    bundle = _bundle(send_key, {"one": 300_000, "two": 300_000, "three": 300_000})
+    bundle = _bundle(signer, {"one": 300_000, "two": 300_000, "three": 300_000})
     send(board, bundle)
     assert _whole(tmp_path / "board", bundle)
     assert _leftovers(tmp_path / "board") == []
 
 
 def test_an_interrupt_in_progress_ends_the_sending_and_the_next_goes_on(
-    boards: StartBoard, client: Client, send_key: Path, tmp_path: Path
+    boards: StartBoard, client: Client, signer: Path, tmp_path: Path
 ) -> None:
     board = client(remote(boards(tmp_path / "board")))
-    bundle = _bundle(send_key, {"large": 9_000_000})
+    bundle = _bundle(signer, {"large": 9_000_000})
 
     def interrupt(phase: str, done: int, total: int) -> None:
         if phase == "send" and done > 6_000_000:

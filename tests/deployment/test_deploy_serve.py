@@ -8,25 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.bundles.files import build_zipapp
-from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.bundles.sign import sign
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
 from edgekit.deployment.ssh import connect as connect_board
 from edgekit_device.serve.client import connect
-from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
+from tests.deployment.conftest import trust
 
 pytestmark = pytest.mark.boards
 
 
 @pytest.mark.whole
 def test_a_server_outlives_the_connection_and_takes_deployments(
-    boards: StartBoard, tmp_path: Path
+    boards: StartBoard, loader: Path, signer: Path
 ) -> None:
-    loader, signer = tmp_path / "edgekit_device.pyz", ensure_key(tmp_path / "signer")
-    build_zipapp(loader)
     board = remote(boards())
     old, new = hand_made(seed=1), hand_made(seed=2)
     x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)
@@ -34,8 +31,7 @@ def test_a_server_outlives_the_connection_and_takes_deployments(
     def open_client() -> BoardClient:
         return BoardClient(board, connect_board(board), loader)
 
-    client = open_client()
-    client.trust(TrustRequest((allowed_signers_line(signer.with_name("signer.pub")),)))
+    client = trust(open_client(), signer)
     first = install(old, client, signature=sign(old.manifest_bytes, signer))
     assert client.serve("net", "status").serving is None
     started = client.serve("net", "start", ["--threads=1"]).serving

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from edgekit.bundles.files import build_zipapp
-from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit.bundles.sign import sign
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.install import install
 from edgekit.deployment.ssh import connect
 from edgekit_device.serve.client import connect as connect_server
-from edgekit_device.trust.keys import TrustRequest
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, remote
+from tests.deployment.conftest import trust
 
 pytestmark = pytest.mark.boards
 
@@ -53,7 +53,7 @@ def hosts(tmp_path: Path) -> Iterator[Callable[[Board, str], BoardClient]]:
         one.close()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("after", VERSIONS)
 @pytest.mark.parametrize("before", VERSIONS[::-1])
 def test_what_one_version_installs_another_takes_over(
@@ -61,12 +61,12 @@ def test_what_one_version_installs_another_takes_over(
     after: str,
     boards: StartBoard,
     hosts: Callable[[Board, str], BoardClient],
+    signer: Path,
     tmp_path: Path,
 ) -> None:
-    signer = ensure_key(tmp_path / "signer")
     board = remote(boards(tmp_path / "board"))
     first, second = hosts(board, before), hosts(board, after)
-    first.trust(TrustRequest((allowed_signers_line(signer.with_name("signer.pub")),)))
+    trust(first, signer)
     old, new = hand_made(seed=1), hand_made(seed=2)
     x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)
 

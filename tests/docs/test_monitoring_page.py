@@ -11,7 +11,7 @@ import pytest
 
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.protocol.codec import write
-from tests.edgekit_device.monitor_lines import fake_board
+from tests.edgekit_device.board.monitor_lines import fake_board
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")
 DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"

@@ -11,7 +11,11 @@ from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from tests.bundles.bundle_toys import toy_bundle
+from tests.edgekit_device.build.board import make
 from tests.edgekit_device.device_board import BoardFolder
+from tests.edgekit_device.tensorrt.here import here
+
+__all__ = ["here", "make"]
 
 
 @pytest.fixture(scope="session")

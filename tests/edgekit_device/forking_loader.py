@@ -178,4 +178,5 @@ def _serve(loader: str) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.pop(0)  # this folder, which has folders called "tensorrt" and "cuda"
     _serve(sys.argv[1])

@@ -28,7 +28,7 @@ from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.board.power import LOCK
 from edgekit_device.files import locked
 from tests.boards.fixtures import need_sshd, remote
-from tests.edgekit_device.power_tools import FakeBoard
+from tests.edgekit_device.board.power_tools import FakeBoard
 from tests.pipeline.nets import small_config
 from tests.trt_double.board import board_python, board_trtexec, offences
 

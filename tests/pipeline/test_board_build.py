@@ -13,7 +13,7 @@ from edgekit.errors import BoardError, GateError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from tests.boards.fixtures import need_sshd
-from tests.edgekit_device.cudla_host_cuda import build_stub
+from tests.edgekit_device.cuda.cudla_host_cuda import build_stub
 from tests.pipeline.nets import small_config, small_net
 from tests.trt_double.board import board_python, offences
 

@@ -4,7 +4,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
 import yaml
 
 import edgekit
@@ -60,24 +59,6 @@ def test_each_action_is_pinned_by_its_commit():
         assert uses
         for action in uses:
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+(\.\d+)*", action), action
-
-
-@pytest.mark.parametrize("form", ["bug", "dla-rule", "board-result"])
-def test_a_form_asks_for_what_the_commands_say(form):
-    document = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())
-    fields = [one for one in document["body"] if one["type"] != "markdown"]
-    assert {"name", "description", "body"} <= document.keys()
-    assert len({one["id"] for one in fields}) == len(fields)
-    labels = " ".join(one["attributes"]["label"] for one in fields)
-    assert "edgekit doctor" in labels
-    assert "edgekit check" in labels
-    assert "--json" in labels
-
-
-def test_a_fault_can_be_filed_without_a_board() -> None:
-    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text())
-    needed = {one["id"] for one in form["body"] if one.get("validations", {}).get("required")}
-    assert needed == {"what", "version"}
 
 
 def test_the_citation_is_of_this_version():

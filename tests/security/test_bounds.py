@@ -18,6 +18,7 @@ from edgekit.config.positions import parse_yaml
 from edgekit.errors import ConfigError, UsageError
 from edgekit.files import read_file
 from edgekit.fleet import inventory
+from edgekit.network import source
 from edgekit.network.source import foreign_format
 from edgekit.quantize.data.arrays import members
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
@@ -26,6 +27,7 @@ from edgekit_device.protocol.codec import dump, load, parse_json, read_json
 from edgekit_device.protocol.manifest import MAX_MANIFEST
 from edgekit_device.protocol.manifest import parse as parse_manifest
 from edgekit_device.protocol.serving import ServingRecord
+from edgekit_device.trust import bundle
 from edgekit_device.trust.bundle import open_bundle
 from edgekit_device.trust.signature import MAX_SIGNATURE
 from edgekit_device.zips import zip_entries
@@ -68,12 +70,14 @@ def refusal(work: Callable[[], object], most: int, kind: type[Exception] = Devic
 
 @pytest.mark.parametrize("claimed", [None, 1], ids=["many", "said to be one"])
 def test_entries_of_a_bundle_file_are_counted_before_a_list_is_made(
-    tmp_path: Path, claimed: int | None
+    tmp_path: Path, claimed: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert bundle._MAX_ENTRIES == 65_536
+    monkeypatch.setattr(bundle, "_MAX_ENTRIES", 1000)  # the same in less time
     path = tmp_path / "many.ekb"
-    path.write_bytes(directory(70_000, claimed=claimed, blobs=True))
-    error = refusal(lambda: open_bundle(path), 32 * _MIB)
-    assert (error.code, "65536 entries" in error.message) == ("bundle.malformed", True)
+    path.write_bytes(directory(20_000, claimed=claimed, blobs=True))
+    error = refusal(lambda: open_bundle(path), 2 * _MIB)
+    assert (error.code, "1000 entries" in error.message) == ("bundle.malformed", True)
 
 
 def test_names_and_sizes_in_a_bundle_file_are_bounded(tmp_path: Path) -> None:
@@ -162,16 +166,16 @@ def test_entries_of_a_data_file_are_counted_before_a_list_is_made(tmp_path: Path
 
 
 def test_entries_of_an_archive_that_is_named_are_counted_before_a_list_is_made(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert source._MOST_ENTRIES == 65_536
+    monkeypatch.setattr(source, "_MOST_ENTRIES", 1000)
     path = tmp_path / "many.onnx"
-    path.write_bytes(directory(70_000, blobs=True))
+    path.write_bytes(directory(20_000, blobs=True))
     tracemalloc.start()
-    assert foreign_format(path) == (
-        "a zip archive of more than 65,536 entries",
-        "give the ONNX file",
-    )
-    assert tracemalloc.get_traced_memory()[1] < 32 * _MIB
+    found = foreign_format(path)
+    assert found == ("a zip archive of more than 1,000 entries", "give the ONNX file")
+    assert tracemalloc.get_traced_memory()[1] < 4 * _MIB  # 2 MiB are the file's beginning
     tracemalloc.stop()
 
 

@@ -17,12 +17,6 @@ from tests.boards.fixtures import StartBoard, remote
 FLOOD = "import sys\nwhile True: sys.stdout.buffer.write(b'x' * 65536)"
 
 
-def test_an_answer_without_end_on_this_machine() -> None:
-    with pytest.raises(BoardError) as caught:
-        LocalTransport("lab").run([sys.executable, "-c", FLOOD], most_out=1 << 20)
-    assert (caught.value.code, caught.value.where) == ("board.protocol", "lab")
-
-
 @pytest.mark.boards
 def test_an_answer_without_end_over_ssh(boards: StartBoard) -> None:
     transport = connect(remote(boards()))
@@ -61,14 +55,3 @@ def test_words_of_a_board_cannot_steer_a_terminal(tmp_path: Path, answer: str) -
     said = str(caught.value)
     assert all(c.isprintable() or c == "\n" for c in said)
     assert len(said) < 10_000
-
-
-def test_an_answer_that_lacks_a_field_is_the_boards_fault(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\necho '{}'\n")
-    program.chmod(0o755)
-    (tmp_path / "loader").write_bytes(b"x")
-    board = Board("lab", kind="local", python=str(program), root=str(tmp_path / "root"))
-    with pytest.raises(BoardError) as caught:
-        BoardClient(board, LocalTransport("lab"), tmp_path / "loader").hello()
-    assert caught.value.code == "board.protocol"

@@ -17,8 +17,8 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.release.releases import switch
 from edgekit_device.store.root import Root
 from edgekit_device.trust.signature import check_signature
+from tests.edgekit_device.deployment.health_board import put
 from tests.edgekit_device.device_board import BoardFolder, Refused, run_command
-from tests.edgekit_device.health_board import put
 from tests.security.security_keys import Signer, keygen, make_signer, small_bundle
 
 DATA = b"the manifest's bytes\n"
@@ -72,7 +72,8 @@ def test_a_signature_of_other_bytes_is_refused_even_unsigned(
     allow(tmp_path, old.line)
     for trust in (False, True):
         assert verdict(tmp_path, old.sign(b"others"), trust=trust) == "bundle.bad-signature"
-        assert verdict(tmp_path, b"not a signature", trust=trust) == "bundle.bad-signature"
+        for damaged in (b"not a signature", b"", old.sign(DATA)[:99], bytes(1 << 18)):
+            assert verdict(tmp_path, damaged, trust=trust) == "bundle.bad-signature"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,14 @@ def revoked_by(krl: Path, signer: Signer) -> str:
 
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"lines": [""]}, "trust.bad-line"),
     ({"lines": ["anyone * ssh-ed25519 AAAA"]}, "trust.bad-line"),
+    ({"lines": ["x ssh-ed25519 AAAA"]}, "trust.bad-line"),
+    ({"lines": ['x namespaces="git" ssh-ed25519 AAAA']}, "trust.bad-line"),
+    (
+        {"lines": ['x namespaces="edgekit-bundle",cert-authority ssh-ed25519 AAAA']},
+        "trust.bad-line",
+    ),
     ({"lines": ['x namespaces="edgekit-bundle" ssh-ed25519 AAAA']}, "trust.bad-line"),
     ({"lines": ['x namespaces="edgekit-bundle" ssh-ed25519 AAAA\nevil']}, "trust.bad-line"),
     ({"remove": ["nobody"]}, "trust.no-such-key"),

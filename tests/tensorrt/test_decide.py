@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.errors import ConfigError, UsageError
+from edgekit.errors import ConfigError
 from edgekit.tensorrt.options import RequestedBuild, decide
 from edgekit.tensorrt.releases import feature_rules, features, release
 from tests.tensorrt.build_requests import ORIN, RELEASES, requested_build
@@ -28,12 +28,6 @@ def test_jetpack_5_drops_what_it_lacks_with_a_note():
     assert "build.version_compatible is not used" in made.notes[0]
     assert "the first release with it is 8.6" in made.notes[0]
     assert "build.strip is not used" in made.notes[1]
-
-
-def test_jetpack_6_0_drops_stripping_alone():
-    made = decide(requested_build("8.6.2"))
-    assert flags(made.plans) == [{"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"}, set()]
-    assert any("build.strip is not used" in note for note in made.notes)
 
 
 def test_what_is_requested_outright_is_an_error_where_it_lacks():
@@ -195,18 +189,6 @@ def test_lean_runtimes():
     assert "EXCLUDE_LEAN_RUNTIME" not in inside
     without = decide(requested_build(lean="external", version_compatible=False, dla=False))
     assert any("build.lean has no effect" in note for note in without.notes)
-
-
-def test_typing_that_a_release_does_not_have():
-    assert refused(requested_build("8.6.2", typing="strong")).code == "trt.release"
-    assert refused(requested_build("11.4.1", typing="weak")).code == "trt.release"
-    tried = decide(requested_build("10.3", typing="strong", precision="fp16"))
-    assert ("DLA_HYBRID", "STRONGLY_TYPED") in tried.unknown
-
-
-def test_no_such_board():
-    with pytest.raises(UsageError):
-        decide(requested_build(target="toaster"))
 
 
 CHOICES = st.sampled_from(["auto", True, False])

@@ -177,24 +177,6 @@ def test_indices_have_a_type_that_the_release_has(tensorrt, dtype):
         assert [x["dtype"] for x in engine["inputs"] + engine["outputs"]] == ["float32", dtype]
 
 
-def test_a_board_reads_the_request():
-    from edgekit_device.build.request import read_request
-
-    model, network = toy()
-    plan = plan_of(place_all(network, "int8", lambda i: i))
-    lanes = requested_lanes(cut_segments(model, network, plan), "split", SCALES)
-    request = requested(lanes, calibration="TRT-1-E\n")
-    document = {
-        **request.document,
-        "network": {
-            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 8, 6, 6]}],
-            "outputs": [{"name": "c", "dtype": "float32", "shape": [1, 8, 6, 6]}],
-        },
-    }
-    read = read_request(document)
-    assert [engine.key for engine in read.engines] == [e.key for e in lanes[0].engines]
-
-
 def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))

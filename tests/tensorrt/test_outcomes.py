@@ -34,10 +34,6 @@ def file(tmp_path):
     return tmp_path / "kept" / "outcomes.json"
 
 
-def test_nothing_is_known_at_first(file):
-    assert known_outcome(file, BOARD, "plan DLA", FLAGS) is None
-
-
 def test_the_order_of_flags_and_the_kind(file):
     fails(file)
     assert known_outcome(file, BOARD, "plan DLA", FLAGS[::-1]) is False

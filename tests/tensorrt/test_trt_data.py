@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgekit.errors import DataError, UsageError
+from edgekit.errors import DataError
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.targets.board import PLATFORMS
 from edgekit.tensorrt.releases import (
@@ -50,24 +50,6 @@ def test_no_builder_flag_of_the_bindings_is_left_out(version):
         }
         assert members
         assert members <= release_facts().names.keys()
-
-
-def test_what_jetpack_5_lacks():
-    old = release("8.5.2")
-    assert not any(
-        old.has(f"BuilderFlag.{name}")
-        for name in ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "STRIP_PLAN", "REFIT_IDENTICAL")
-    )
-    assert old.has("BuilderFlag.REFIT")
-    assert old.typings == ("weak",)
-    assert release("10.3.0.30").typings == ("weak", "strong")
-    assert release("11.4.1").typings == ("strong",)
-
-
-def test_no_version():
-    with pytest.raises(UsageError) as caught:
-        release("ten")
-    assert caught.value.code == "tensorrt.version"
 
 
 def test_sources_are_all_named_and_all_used():
@@ -187,13 +169,6 @@ def test_a_fault_in_a_file_is_refused_with_its_place(name, kind, old, new, said,
         read_facts(kind, path, f"edgekit.tensorrt-{name}/1")
     assert said in caught.value.message
     assert caught.value.where == str(path)
-
-
-def test_the_files_are_packed():
-    tomllib = pytest.importorskip("tomllib")
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    packed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert packed["trt"] == "edgekit/_data/trt"
 
 
 def test_what_a_build_may_leave_out_says_what_is_lost():

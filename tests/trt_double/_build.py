@@ -60,11 +60,6 @@ def _narrow(network: Any) -> set[int]:
     return found
 
 
-@plays("Builder", "is_network_supported")
-def _is_supported(this: Any, network: Any, config: Any) -> bool:
-    return not list(failures(network, config, placement(network, config)))
-
-
 @plays("Builder", "build_serialized_network")
 def _build(this: Any, network: Any, config: Any, kernel_text: Any = None) -> Any:
     double, logger = this._s.double, this._s.logger

@@ -64,11 +64,6 @@ def _dims(this: Any, shape: Any = ()) -> None:
     this._s.values = list(shape)
 
 
-@plays("Dims", "get MAX_DIMS")
-def _max_dims(this: Any) -> int:
-    return 8
-
-
 @plays("Dims", "__len__")
 def _dims_len(this: Any) -> int:
     return len(this._s.values)
@@ -93,17 +88,6 @@ def _dims_eq(this: Any, other: Any) -> bool:
 @plays("Dims", "__str__")
 def _dims_str(this: Any) -> str:
     return str(tuple(this._s.values))
-
-
-@plays_function("nptype")
-def _nptype(factory: Any, trt_type: Any) -> Any:
-    import numpy as np
-
-    if not isinstance(trt_type, factory.classes["DataType"]) or trt_type.name not in _NUMPY:
-        raise TypeError(
-            f"Could not resolve TensorRT datatype to an equivalent numpy datatype: {trt_type!r}"
-        )
-    return np.dtype(_NUMPY[trt_type.name]).type
 
 
 @plays_function("volume")

@@ -100,17 +100,6 @@ def _pure(this: Any, **_named: Any) -> Any:
     raise RuntimeError("Tried to call pure virtual function of a calibrator")
 
 
-@plays("IInt8Calibrator", "get_algorithm")
-def _algorithm(this: Any) -> Any:
-    kinds = this._s.double.factory.classes["CalibrationAlgoType"].__members__
-    name = {
-        "IInt8EntropyCalibrator2": "ENTROPY_CALIBRATION_2",
-        "IInt8EntropyCalibrator": "ENTROPY_CALIBRATION",
-        "IInt8MinMaxCalibrator": "MINMAX_CALIBRATION",
-    }.get(this._s.kind, "LEGACY_CALIBRATION")
-    return kinds[name]
-
-
 @plays("IProgressMonitor", "__init__")
 @plays("IErrorRecorder", "__init__")
 @plays("IProfiler", "__init__")

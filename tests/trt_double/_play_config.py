@@ -68,18 +68,6 @@ def _cores(this: Any) -> int:
     return int(this._s.double.settings.dla_cores)
 
 
-@plays("Builder", "get max_DLA_batch_size")
-def _dla_batch(_this: Any) -> int:
-    return 4096
-
-
-@plays(
-    "Builder", "get platform_has_fast_fp16", "get platform_has_fast_int8", "get platform_has_tf32"
-)
-def _fast(_this: Any) -> bool:
-    return True
-
-
 @plays("Builder", "create_network")
 def _create_network(this: Any, flags: int) -> Any:
     double = this._s.double
@@ -219,11 +207,6 @@ def _device_is_set(this: Any, layer: Any) -> bool:
     return id(layer) in this._s.device_types
 
 
-@plays("IBuilderConfig", "reset_device_type")
-def _reset_device(this: Any, layer: Any) -> None:
-    this._s.device_types.pop(id(layer), None)
-
-
 @plays("IBuilderConfig", "can_run_on_DLA")
 def _can_run(this: Any, layer: Any) -> bool:
     settings = this._s.double.settings
@@ -247,11 +230,6 @@ def _set_pool(this: Any, pool: Any, pool_size: int) -> None:
 @plays("IBuilderConfig", "get_memory_pool_limit")
 def _get_pool(this: Any, pool: Any) -> int:
     return int(this._s.pools[pool.name])
-
-
-@plays("IBuilderConfig", "set_quantization_flag")
-def _set_quantization(this: Any, flag: Any) -> None:
-    this._s.quantization_flags |= 1 << int(flag)
 
 
 @plays("IBuilderConfig", "set_tactic_sources")

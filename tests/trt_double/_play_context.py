@@ -121,11 +121,6 @@ def _infer(this: Any) -> list[str]:
     return _unset(this)
 
 
-@plays("IExecutionContext", "get all_binding_shapes_specified", "get all_shape_inputs_specified")
-def _specified(this: Any) -> bool:
-    return not _unset(this)
-
-
 @plays("IExecutionContext", "set_optimization_profile_async")
 def _set_profile(this: Any, profile_index: int, stream_handle: int) -> bool:
     if not 0 <= profile_index < max(1, len(this._s.engine._s.facts["profiles"])):
@@ -167,16 +162,6 @@ def _set_allocator(this: Any, name: str, output_allocator: Any) -> bool:
         return False
     this._s.allocators[name] = output_allocator
     return True
-
-
-@plays("IExecutionContext", "get_output_allocator")
-def _get_allocator(this: Any, name: str) -> Any:
-    return this._s.allocators.get(name)
-
-
-@plays("IExecutionContext", "get_tensor_address")
-def _get_address(this: Any, name: str) -> int:
-    return int(this._s.addresses.get(name, 0))
 
 
 @plays("IExecutionContext", "execute_async_v3")

@@ -79,12 +79,6 @@ def _components(this: Any, name: str, profile_index: int = 0) -> int:
     return _VECTOR.get(io_of(this, name)["format"], -1)
 
 
-@plays("ICudaEngine", "get_tensor_bytes_per_component")
-def _component_bytes(this: Any, name: str, profile_index: int = 0) -> int:
-    one = io_of(this, name)
-    return _BITS[one["dtype"]] if one["format"] in _VECTOR else -1
-
-
 @plays("ICudaEngine", "get_tensor_profile_shape")
 def _profile_shape(this: Any, name: str, profile_index: int) -> list[Any]:
     dims = this._s.double.factory.classes["Dims"]
@@ -120,11 +114,6 @@ def _capability(this: Any) -> Any:
 @plays("ICudaEngine", "get profiling_verbosity")
 def _verbosity(this: Any) -> Any:
     return _enum(this, "ProfilingVerbosity", this._s.facts["verbosity"])
-
-
-@plays("ICudaEngine", "get_engine_stat")
-def _stat(this: Any, stat: Any) -> int:
-    return 0 if stat.name.startswith("STRIPPED") and not this._s.facts["stripped"] else 1
 
 
 @plays("ICudaEngine", "create_serialization_config")

@@ -89,10 +89,3 @@ def _reformats(facts: dict[str, Any]) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-@plays("EngineInspector", "get_layer_information")
-def _layer_information(this: Any, layer_index: int, format: Any) -> str:
-    facts = this._s.engine._s.facts
-    found = _layer(facts, facts["layers"][layer_index], this._s.double.build)
-    return json.dumps(found) if format.name == "JSON" else facts["layers"][layer_index]["name"]

@@ -39,11 +39,6 @@ def _need(this: Any) -> int:
     return need_of(this)
 
 
-@plays("ICudaEngine", "get_device_memory_size_for_profile_v2")
-def _need_of_profile(this: Any, profile_index: int) -> int:
-    return need_of(this)
-
-
 @plays("ICudaEngine", "get streamable_weights_size")
 def _streamable(this: Any) -> int:
     return streamable(this)

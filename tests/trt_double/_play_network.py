@@ -102,11 +102,6 @@ def _set_range(this: Any, min: float, max: float) -> bool:
     return True
 
 
-@plays("ITensor", "reset_dynamic_range")
-def _reset_range(this: Any) -> None:
-    this._s.range = None
-
-
 def _late(this: Any, what: str) -> None:
     network = this._s.network
     if network._s.built:
@@ -144,11 +139,6 @@ def _precision_is_set(this: Any) -> bool:
     return this._s.precision is not None
 
 
-@plays("ILayer", "reset_precision")
-def _reset_precision(this: Any) -> None:
-    this._s.precision = None
-
-
 @plays("ILayer", "set_output_type")
 def _set_output_type(this: Any, index: int, dtype: Any) -> None:
     if not 0 <= index < len(this._s.outputs):
@@ -157,21 +147,6 @@ def _set_output_type(this: Any, index: int, dtype: Any) -> None:
         )
         return
     this._s.output_types[index] = dtype
-
-
-@plays("ILayer", "get_output_type")
-def _get_output_type(this: Any, index: int) -> Any:
-    return this._s.output_types.get(index) or this._s.outputs[index]._s.dtype
-
-
-@plays("ILayer", "output_type_is_set")
-def _output_type_is_set(this: Any, index: int) -> bool:
-    return index in this._s.output_types
-
-
-@plays("ILayer", "reset_output_type")
-def _reset_output_type(this: Any, index: int) -> None:
-    this._s.output_types.pop(index, None)
 
 
 for _kind in ("input", "output", "layer"):
@@ -196,17 +171,6 @@ def _implicit(_this: Any) -> bool:
     return False
 
 
-@plays("INetworkDefinition", "mark_output")
-def _mark_output(this: Any, tensor: Any) -> None:
-    if tensor not in this._s.outputs:
-        this._s.outputs.append(tensor)
-
-
-@plays("INetworkDefinition", "unmark_output")
-def _unmark_output(this: Any, tensor: Any) -> None:
-    this._s.outputs.remove(tensor)
-
-
 @plays("INetworkDefinition", "mark_weights_refittable")
 def _mark(this: Any, name: str) -> bool:
     if name not in this._s.weights:
@@ -215,12 +179,6 @@ def _mark(this: Any, name: str) -> bool:
         return False
     this._s.refittable.add(name)
     return True
-
-
-@plays("INetworkDefinition", "unmark_weights_refittable")
-def _unmark(this: Any, name: str) -> bool:
-    this._s.refittable.discard(name)
-    return name in this._s.weights
 
 
 @plays("INetworkDefinition", "are_weights_marked_refittable")

@@ -57,12 +57,6 @@ def _get_flag(this: Any, flag: Any) -> bool:
     return bool(this._s.flags & (1 << int(flag)))
 
 
-@plays("OnnxParser", "set_builder_config")
-def _set_config(this: Any, builder_config: Any) -> bool:
-    this._s.config = builder_config
-    return True
-
-
 @plays("OnnxParser", "supports_operator")
 def _supports(_this: Any, op_name: str) -> bool:
     return op_name in SUPPORTED

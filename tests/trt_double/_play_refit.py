@@ -154,11 +154,6 @@ def set_named(this: Any, name: str, weights: Any, location: Any = None) -> bool:
     return True
 
 
-@plays("Refitter", "unset_named_weights")
-def _unset(this: Any, weights_name: str) -> bool:
-    return this._s.given.pop(weights_name, None) is not None
-
-
 @plays("Refitter", "refit_cuda_engine")
 def _refit(this: Any) -> bool:
     double, engine = this._s.double, this._s.engine
@@ -175,11 +170,6 @@ def _refit(this: Any) -> bool:
     this._s.given.clear()
     engine._s.refitted = True
     return True
-
-
-@plays("Refitter", "refit_cuda_engine_async")
-def _refit_async(this: Any, stream_handle: int) -> bool:
-    return _refit(this)
 
 
 @plays("Refitter", "release_refit_resources")

@@ -1,4 +1,4 @@
-"""Loadables that the stub of libcudla runs (tests/edgekit_device/cudla_stub): descriptors alone.
+"""Loadables for the stub of libcudla (tests/edgekit_device/cuda/cudla_stub): descriptors alone.
 
 They are made where EDGEKIT_CUDLA names the stub, so that a board of tests builds and runs them.
 """

@@ -9,29 +9,14 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.edgekit_device.tensorrt.toys import network
 from tests.trt_double import double
 
 
 @cache
-def toy(op: str = "Relu", typed: str = "float32") -> bytes:
-    """Conv, BatchNormalization, `op`; global pool, flatten and Gemm: an ONNX file's bytes."""
-    rng = np.random.default_rng(3)
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(typed))
-
-    def weight(name: str, *shape: int, least: float = -0.5) -> Any:
-        return numpy_helper.from_array((rng.random(shape) + least).astype(typed), name)
-
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], "conv", pads=[1, 1, 1, 1]),
-        helper.make_node("BatchNormalization", ["a", "g", "b", "m", "v"], ["n"], "bn"),
-        helper.make_node(op, ["n"], ["r"], "act"),
-        helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"),
-        helper.make_node("Flatten", ["p"], ["f"], "flat"),
-        helper.make_node("Gemm", ["f", "fw", "fb"], ["y"], "fc", transB=1),
-    ]
-    weights = [weight("w", 4, 3, 3, 3), *(weight(name, 4, least=0.5) for name in "gbmv")]
-    weights += [weight("fw", 5, 4), weight("fb", 5)]
-    return _model(nodes, weights, element, "y", [1, 5])
+def toy() -> bytes:
+    """The small network of the loader's tests: an ONNX file's bytes."""
+    return bytes(network().SerializeToString())
 
 
 @cache
@@ -43,17 +28,11 @@ def dla_toy() -> bytes:
         helper.make_node("Conv", ["x", "w"], ["a"], "conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["y"], "act"),
     ]
-    return _model(nodes, [weight], TensorProto.FLOAT, "y", [1, 4, 8, 8])
-
-
-def _model(nodes: Any, weights: Any, element: int, output: str, shape: list[int]) -> bytes:
-    graph = helper.make_graph(
-        nodes,
-        "toy",
-        [helper.make_tensor_value_info("x", element, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info(output, element, shape)],
-        weights,
-    )
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, 8, 8])
+        for name, channels in (("x", 3), ("y", 4))
+    ]
+    graph = helper.make_graph(nodes, "toy", ends[:1], ends[1:], [weight])
     opset = [helper.make_opsetid("", 17)]
     return bytes(helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString())
 

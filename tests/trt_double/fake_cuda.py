@@ -7,7 +7,6 @@ Offences (unknown pointers, copies past a block's end, unknown streams) are in `
 import ctypes
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from ._cuda_enums import CUresult, cudaDeviceAttr, cudaError_t, cudaMemcpyKind
@@ -92,13 +91,6 @@ def cudaMemset(address: int, value: int, count: int) -> tuple[Any, ...]:
     return (OK,)
 
 
-def cudaMemsetAsync(address: int, value: int, count: int, stream: Any) -> tuple[Any, ...]:
-    if not MEMORY.covers(int(address), count, "cudaMemsetAsync"):
-        return (BAD,)
-    MEMORY.enqueue(int(stream), lambda: ctypes.memset(int(address), value, count) and None)
-    return (OK,)
-
-
 def cudaStreamCreate() -> tuple[Any, ...]:
     return OK, _Handle(MEMORY.stream())
 
@@ -171,45 +163,9 @@ def cudaStreamWaitEvent(stream: Any, event: Any, flags: int) -> tuple[Any, ...]:
     return (OK,)
 
 
-def cudaGetDeviceCount() -> tuple[Any, ...]:
-    return OK, 1
-
-
-def cudaGetDevice() -> tuple[Any, ...]:
-    return OK, 0
-
-
-def cudaSetDevice(device: int) -> tuple[Any, ...]:
-    return (OK if device == 0 else BAD,)
-
-
-def cudaGetDeviceProperties(device: int) -> tuple[Any, ...]:
-    return OK, SimpleNamespace(name=b"Orin", major=8, minor=7, totalGlobalMem=32 << 30)
-
-
-def cudaDeviceGetAttribute(attribute: Any, device: int) -> tuple[Any, ...]:
-    return OK, {75: 8, 76: 7}.get(int(attribute), 0)
-
-
-def cudaRuntimeGetVersion() -> tuple[Any, ...]:
-    return OK, RUNTIME_VERSION
-
-
-def cudaDriverGetVersion() -> tuple[Any, ...]:
-    return OK, RUNTIME_VERSION
-
-
 def cudaMemGetInfo() -> tuple[Any, ...]:
     return OK, 16 << 30, 32 << 30
 
 
 def cudaGetLastError() -> tuple[Any, ...]:
     return (OK,)
-
-
-def cudaGetErrorName(error: Any) -> tuple[Any, ...]:
-    return OK, cudaError_t(error).name.encode()
-
-
-def cudaGetErrorString(error: Any) -> tuple[Any, ...]:
-    return OK, f"fake: {cudaError_t(error).name}".encode()

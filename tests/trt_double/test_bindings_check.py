@@ -37,14 +37,14 @@ def code(rules: Any, folder: Path, text: str) -> Any:
 def test_the_boards_code_uses_declared_names_that_every_release_has(rules: Any) -> None:
     from _bindings_used import collect
 
-    used, uses = rules.declared(ROOT), collect(ROOT)
+    used, uses = rules.read_declared(ROOT), collect(ROOT)
     carried = {version: _api.symbols(version) for version in _api.VERSIONS}
-    assert rules.undeclared(used, uses, carried.values()) == []
+    assert rules.find_undeclared(used, uses, carried.values()) == []
     for version, names in carried.items():
         lean = {name: entry for name, entry in names.items() if entry.get("lean")}
         for flavour, module in (("full", names), ("lean", lean)):
-            assert rules.have(used, module, version, flavour) == []
-            assert rules.wrong_calls(used, uses, module, version, flavour) == []
+            assert rules.find_missing(used, module, version, flavour) == []
+            assert rules.find_wrong_calls(used, uses, module, version, flavour) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_boards_code_uses_declared_names_that_every_release_has(rules: Any) 
 )
 def test_undeclared_names_are_found(rules: Any, tmp_path: Path, text: str, why: str) -> None:
     uses = code(rules, tmp_path, text)
-    wrong = rules.undeclared(rules.declared(ROOT), uses, [_api.symbols("10.3.0")])
+    wrong = rules.find_undeclared(rules.read_declared(ROOT), uses, [_api.symbols("10.3.0")])
     assert any(why in line for line in wrong if not line.startswith("used.yaml"))
 
 
@@ -85,14 +85,14 @@ def test_wrong_calls_are_found(
     rules: Any, tmp_path: Path, text: str, release: str, why: str
 ) -> None:
     uses, names = code(rules, tmp_path, text), _api.symbols(release)
-    wrong = rules.wrong_calls(rules.declared(ROOT), uses, names, release, "full")
+    wrong = rules.find_wrong_calls(rules.read_declared(ROOT), uses, names, release, "full")
     assert any(why in line for line in wrong)
 
 
 def test_a_name_that_a_release_lacks_is_found(rules: Any) -> None:
-    used = deepcopy(rules.declared(ROOT))
+    used = deepcopy(rules.read_declared(ROOT))
     used["runtime"]["all"].append("ICudaEngine.create_serialization_config")
-    assert rules.have(used, _api.symbols("8.6.1"), "8.6.1", "full") == [
+    assert rules.find_missing(used, _api.symbols("8.6.1"), "8.6.1", "full") == [
         "ICudaEngine.create_serialization_config (all)"
     ]
 

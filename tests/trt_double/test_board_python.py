@@ -60,7 +60,7 @@ def test_trtexec_takes_its_own_releases_flags(tmp_path: Path) -> None:
     status, out, _ = trtexec(tmp_path, "10.3.0", *common, *dla, "--skipInference")
     assert status == 0
     assert out.startswith("&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec --onnx=")
-    assert "[V] [TRT] [DlaLayer] {ForeignNode[conv...act]}" in out
+    assert "[V] [TRT] [DlaLayer] {ForeignNode[conv...relu]}" in out
     assert out.splitlines()[-1].startswith("&&&& PASSED TensorRT.trtexec")
     assert bytes(plan.read_bytes()[24:28]) == bytes((10, 3, 0, 30))
     kinds = {one["LayerType"] for one in json.loads(layers.read_text())["Layers"]}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.trt_double import double
-from tests.trt_double._onnx_weights import refit_weights
+from tests.edgekit_device.tensorrt.toys import network, random_input, weights_of
 from tests.trt_double.double_toys import Setup, setup, toy
 from tests.trt_double.test_double_runtime import run
 
@@ -17,10 +15,7 @@ STRIPPING = ("10.3.0", "10.7.0", "10.16.1", "11.4.0")
 
 
 def weights(version: str = "10.3.0") -> dict[str, np.ndarray]:
-    import onnx
-
-    build = double.module(version)._double.build
-    return dict(refit_weights(onnx.load_model_from_string(toy()), build))
+    return weights_of(network(), version)
 
 
 def stripped(version: str, *flags: str) -> tuple[Setup, Any]:
@@ -28,53 +23,25 @@ def stripped(version: str, *flags: str) -> tuple[Setup, Any]:
     return on, on.runtime().deserialize_cuda_engine(on.plan())
 
 
-def inputs() -> np.ndarray:
-    return np.random.default_rng(1).random((1, 3, 8, 8), np.float32)
-
-
 @pytest.mark.parametrize("version", STRIPPING)
 def test_a_stripped_engine_gives_the_full_ones_bits_after_refitting(version: str) -> None:
     full = setup(version)
-    wanted = run(full.runtime().deserialize_cuda_engine(full.plan()), inputs())
+    wanted = run(full.runtime().deserialize_cuda_engine(full.plan()), random_input())
     on, engine = stripped(version)
     assert engine.refittable
-    wrong = run(engine, inputs())
+    wrong = run(engine, random_input())
     assert not np.array_equal(wrong, wanted)
     assert on.violations == ["a stripped engine ran before it was refitted"]
     refitter = on.trt.Refitter(engine, on.logger)
     made = "tmp_batch_norm_weight" if version in ("10.3.0", "10.7.0") else "tmp_refittable_weight"
-    names = ["fb", "fw", made, f"{made}_0", "w"]
+    names = ["conv_w", "fc_b", "fc_w", made, f"{made}_0"]
     assert refitter.get_all_weights() == refitter.get_missing_weights() == names
     for name, value in weights(version).items():
         assert refitter.get_weights_prototype(name).size == value.size
         assert refitter.set_named_weights(name, on.trt.Weights(value))
     assert refitter.get_missing_weights() == []
     assert refitter.refit_cuda_engine()
-    np.testing.assert_array_equal(run(engine, inputs()), wanted)
-
-
-@pytest.mark.parametrize("version", STRIPPING)
-def test_an_onnx_refits_too(version: str, tmp_path: Path) -> None:
-    on, engine = stripped(version)
-    path = tmp_path / "toy.onnx"
-    path.write_bytes(toy())
-    refitter = on.trt.Refitter(engine, on.logger)
-    parser = on.trt.OnnxParserRefitter(refitter, on.logger)
-    assert not parser.refit_from_file(str(tmp_path / "none.onnx"))
-    assert parser.num_errors == 1
-    assert parser.refit_from_file(str(path))
-    assert refitter.refit_cuda_engine()
-
-
-def test_weights_that_miss_their_prototype_are_refused() -> None:
-    on, engine = stripped("10.3.0")
-    refitter = on.trt.Refitter(engine, on.logger)
-    good = weights()["fb"]
-    assert not refitter.set_named_weights("unknown", on.trt.Weights(good))
-    assert not refitter.set_named_weights("fb", on.trt.Weights(good[:2]))
-    assert not refitter.set_named_weights("fb", on.trt.Weights(good.astype(np.float16)))
-    assert not refitter.refit_cuda_engine()
-    assert "Missing weights: fb, fw" in on.logged[-1]
+    np.testing.assert_array_equal(run(engine, random_input()), wanted)
 
 
 def test_identical_means_the_same_weights() -> None:
@@ -96,7 +63,7 @@ def test_memory_is_read_when_the_engine_is_refitted() -> None:
     for value in retained.values():
         value[:] = 0  # a caller that frees or reuses the memory too early
     refitter.refit_cuda_engine()
-    assert not run(engine, inputs()).any()
+    assert not run(engine, random_input()).any()
 
 
 @pytest.mark.parametrize(("version", "stays"), [("10.3.0", False), ("10.16.1", True)])
@@ -115,10 +82,10 @@ def test_a_full_plan_is_retained_and_refittable_where_the_release_can(
         config.set_flag(flags.INCLUDE_REFIT)
     again = on.runtime().deserialize_cuda_engine(engine.serialize_with_config(config))
     assert again.refittable is stays
-    np.testing.assert_array_equal(run(again, inputs()), run(engine, inputs()))
+    np.testing.assert_array_equal(run(again, random_input()), run(engine, random_input()))
     bare = on.runtime().deserialize_cuda_engine(engine.serialize())
     assert on.violations == []
-    run(bare, inputs())
+    run(bare, random_input())
     assert on.violations == ["a stripped engine ran before it was refitted"]
 
 
@@ -128,14 +95,6 @@ def test_weights_are_not_saved_before_they_are_there() -> None:
     config.clear_flag(on.trt.SerializationFlag.EXCLUDE_WEIGHTS)
     engine.serialize_with_config(config)
     assert on.violations == ["weights were serialised before the stripped engine was refitted"]
-
-
-def test_single_weights_are_marked() -> None:
-    on = setup("10.3.0", "REFIT_INDIVIDUAL")
-    assert on.network.mark_weights_refittable("fw")
-    assert not on.network.mark_weights_refittable("conv.weight")
-    engine = on.runtime().deserialize_cuda_engine(on.plan())
-    assert on.trt.Refitter(engine, on.logger).get_all_weights() == ["fw"]
 
 
 def test_an_engine_without_refit_has_no_refitter() -> None:

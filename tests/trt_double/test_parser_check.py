@@ -33,14 +33,14 @@ def test_a_difference_without_a_row_and_a_row_without_a_difference_are_found(
     rare = known.Row(check="build", kind="rtx", reason="it is", rare=True)
     rows = [row, other, rare]
     stranger = difference(operator="Conv")
-    unknown, left = known.sorted_out([difference(), stranger], rows, whole=True)
+    unknown, left = known.sort_out([difference(), stranger], rows, whole=True)
     assert (unknown, left) == ([stranger], [other])
     # of a part of the models no row is needless
-    assert known.sorted_out([difference()], rows, whole=False) == ([], [])
+    assert known.sort_out([difference()], rows, whole=False) == ([], [])
 
 
 def test_every_known_difference_has_its_reason(known: ModuleType) -> None:
-    rows = known.known()
+    rows = known.read_rows()
     assert rows
     assert all(len(row.reason) > 20 for row in rows)
 

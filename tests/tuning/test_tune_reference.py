@@ -26,7 +26,7 @@ from edgekit.tuning.session import Tuning
 from edgekit.tuning.trials import TuningRequest
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
-from tests.edgekit_device.segment_waits import make_segments_wait
+from tests.edgekit_device.runtime.segment_waits import make_segments_wait
 from tests.pipeline.nets import small_config
 from tests.tuning.tune_world import every_plan
 
