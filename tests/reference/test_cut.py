@@ -150,18 +150,6 @@ def test_two_lanes_share_engines_and_weights() -> None:
     assert np.array_equal(outputs[0], outputs[1])
 
 
-def test_builds_are_reproducible_and_progress_is_reported() -> None:
-    plan = plan_of(place_all(NETWORK, "fp16", lambda i: i // 3))
-    progress: list[tuple[int, int]] = []
-    build = build_reference(
-        segmented(MODEL, NETWORK, plan), None, progress=lambda a, b: progress.append((a, b))
-    )
-    again = build_reference(segmented(residual(), NETWORK, plan), None)
-    assert build.engines == again.engines
-    assert build.weights == again.weights
-    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_engines_hold_no_weight_and_full_engines_equal_refitted_ones(precision: str) -> None:
     plan = plan_of(place_all(NETWORK, precision, lambda i: i // 4))
@@ -270,7 +258,7 @@ def test_an_engine_that_onnx_runtime_refuses_names_segment_and_node() -> None:
 
 
 def test_a_large_unstripped_engine_reads_its_weights_in_place() -> None:
-    columns = 20_000_000
+    columns = 2_000_000
     weight = np.zeros((4, columns), np.float32)
     weight[3, -1] = 2
     model = model_of([node("MatMul", "x W", "y")], {"W": weight}, {"x": (1, 4)}, ["y"])
