@@ -17,7 +17,6 @@ from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.releases import parse_version
 from tests.dla.one_layer import verdict
 
-PAGE = Path(__file__).parents[2] / "docs" / "dla-support.md"
 FAMILIES = {
     "general",
     "convolution",
@@ -296,14 +295,6 @@ def test_a_fix_that_keeps_a_layer_on_the_gpu_does_not_mend() -> None:
     ):
         (reason,) = verdict(kind, inputs=(size,), output=size, op=op).reasons
         assert reason.mends is mends
-
-
-def test_docs_page_has_every_rule_and_operator() -> None:
-    page = PAGE.read_text()
-    for rule in load_rules():
-        assert f"`{rule.id}`" in page
-    for name in load_rules().operators:
-        assert f"\n| {name} |" in page
 
 
 def test_versions() -> None:
