@@ -12,7 +12,7 @@ from edgekit.pipeline.steps.method import choice as method_choice
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import known_scales, model
 from edgekit.quantize.caches import write_cache
-from edgekit.quantize.data.images import without_effect
+from edgekit.quantize.data.images import options_without_effect
 from edgekit.quantize.given_scales import cache_for_both, named_scales
 from edgekit.quantize.scales import ChangedScale, change_rows
 from edgekit.reference.method import MethodChoice
@@ -119,7 +119,7 @@ def _in_vain(context: Context) -> list[str]:
     """Returns notes about given options on which the scales do not depend."""
     section = context.file.calibration
     if section.data is None:
-        return without_effect(context.config.document.given_keys("calibration"))
+        return options_without_effect(context.config.document.given_keys("calibration"))
     if known_scales(context) is None:
         return []
     given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"

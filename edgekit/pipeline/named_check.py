@@ -12,7 +12,7 @@ from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.source import has_torch_ending, is_builtin, is_config_file, is_factory
-from edgekit.parsing.nvidia import wheels
+from edgekit.parsing.nvidia import module_folder
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import document
@@ -239,7 +239,7 @@ def _check_file(
     on_note: Callable[[str], object],
 ) -> CheckResult:
     if given.get("parser"):
-        wheels()  # reports missing wheels before any work
+        module_folder()  # reports missing wheels before any work
     board, tensorrt = get(str(given["target"])), given.get("tensorrt")
     if jetpack is not None:
         from edgekit.targets.jetpack import tensorrt_of_jetpack

@@ -19,7 +19,7 @@ from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.files import write_json
 from edgekit.network.writing import save as save_model
-from edgekit.parsing.nvidia import wheels
+from edgekit.parsing.nvidia import module_folder
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
@@ -225,7 +225,7 @@ class Pipeline:
     def _look_for_parser(self) -> None:
         """Refuses to begin if NVIDIA's parser is requested and not installed."""
         if self.file.parser:
-            wheels()
+            module_folder()
 
     def packed(self) -> Bundle:
         """Returns the bundle of the first board, or of this machine's build."""

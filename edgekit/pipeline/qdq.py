@@ -22,7 +22,7 @@ from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import judgement, model, network
 from edgekit.placement.translation import is_typed
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit.quantize.calibration.checks import check_weights
 from edgekit.quantize.given_scales import builder_scales, describe_widened
 from edgekit.quantize.qdq.documents import LoweredCheck, LoweredModel, SplitFiles, SplitModel
@@ -30,7 +30,7 @@ from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from edgekit.quantize.scales import change_rows
 from edgekit.targets.loader import get
-from edgekit.targets.releases import release_for, spelled
+from edgekit.targets.releases import parse_release, release_for
 from edgekit.tensorrt.trtexec import build_line, translated_line
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def from_qdq_document(
     board = get(target) if target is not None else None
     release = board.tensorrt if board is not None else None
     if tensorrt is not None:
-        release = spelled(tensorrt)
+        release = parse_release(tensorrt)
     if release is None and cache is not None:
         raise UsageError(
             "a calibration cache belongs to one TensorRT release",
@@ -102,7 +102,7 @@ def from_qdq_document(
     if out is not None:
         save(found.model, out)
     if cache is not None and release is not None:
-        write_cache(cache_of(found.scales, release), cache)
+        write_cache(make_cache(found.scales, release), cache)
     for path in precisions:
         write_text(path, found.precisions(path.name))
     notes = [

@@ -29,7 +29,7 @@ from edgekit.documents import (
 )
 from edgekit.error_document import FinishedStep
 from edgekit.files import regular, write_json
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import Found, known
@@ -131,7 +131,7 @@ class RunDocument(Document):
     releases: list[Annotated[RunRelease, Coded()]]
     files: dict[str, str]
     notes: list[str]
-    parser: Annotated[ParserWord, Coded()] | None = omitted()
+    parser: Annotated[ParserResult, Coded()] | None = omitted()
 
 
 def run_document(

@@ -96,14 +96,14 @@ def _refuse_outside(exported: Exported, target: str, part: Mapping[str, Any]) ->
     from edgekit.config.error_places import set_place
     from edgekit.config.loader import open_config
     from edgekit.network.loading.load import file_inputs
-    from edgekit.network.shape_requests import refuse_outside, shape_request
+    from edgekit.network.shape_requests import refuse_outside_export, shape_request
 
     sizes = {key: part.get(key) for key in ("shapes", "dimensions", "batch")}
     config = open_config(exported.file, target=target, model=sizes)
     inputs = file_inputs(Path(exported.file))
     try:
         section = config.file.model
-        refuse_outside(shape_request(section, inputs), inputs, exported.dimensions, section)
+        refuse_outside_export(shape_request(section, inputs), inputs, exported.dimensions, section)
     except EdgekitError as error:
         set_place(error, config)
         raise

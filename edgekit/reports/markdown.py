@@ -51,7 +51,7 @@ from edgekit.text import counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.parsing.nvidia import ParserResult
     from edgekit.placement.check_document import Check
 
 LIMIT = 65_536
@@ -515,7 +515,7 @@ def _write_modules(title: str, modules: Sequence[ModuleTotals], paper: Paper) ->
     paper.folded(title, HEAD, rows, sides)
 
 
-def _parser_cells(parser: ParserWord) -> list[str]:
+def _parser_cells(parser: ParserResult) -> list[str]:
     """Returns the verdict of NVIDIA's parser on a model, and the first node that it refuses."""
     if parser.ok:
         return ["yes", ""]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.dla.judge import judge
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.targets.loader import get
 from tests.dla.one_layer import XAVIER
@@ -30,7 +30,7 @@ def grouped(
     network: Network, gpu: str = "", limit: int = 16, precision: str = "fp16"
 ) -> list[tuple[str, bool]]:
     ok = {layer.name: layer.name not in gpu.split() for layer in network.layers}
-    return [("".join(c.layers), c.retained) for c in candidates(network, ok, limit, precision)]
+    return [("".join(c.layers), c.retained) for c in find_candidates(network, ok, limit, precision)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
     case: tuple[Network, dict[str, bool]],
 ) -> None:
     network, ok = case
-    found = candidates(network, ok, 16)
+    found = find_candidates(network, ok, 16)
     above = reach(network)
     names = [name for group in found for name in group.layers]
     assert len(names) == len(set(names))
@@ -132,7 +132,7 @@ def test_candidates_follow_each_other_among_the_layers_of_the_dla(
 ) -> None:
     """Two that touch differ in batch size, or the second needs the first over the GPU."""
     network, ok = case
-    found = candidates(network, ok, 16)
+    found = find_candidates(network, ok, 16)
     allowed = [layer.name for layer in network.layers if ok[layer.name]]
     assert [name for group in found for name in group.layers] == allowed
     above = reach(network)

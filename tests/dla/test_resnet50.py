@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import core_memory, memory, memory_report
+from edgekit.dla.memory import core_memory, predict_need, report_memory
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Network, loadable_name
-from edgekit.placement.check_document import summary_of
+from edgekit.placement.check_document import make_summary
 from edgekit.targets.loader import get
 from tests.dla.dla_nets import resnet50
 
@@ -82,7 +82,7 @@ def test_pools_of_the_real_build(
 ) -> None:
     target = get("jetson-agx-orin-64gb")
     found = judge(net, target, precision=precision)
-    needs = [memory(net, group.layers, target, precision) for group in found.candidates]
+    needs = [predict_need(net, group.layers, target, precision) for group in found.candidates]
     sizes = [(n.managed_sram, n.local_dram, n.global_dram) for n in needs]
     assert sizes == [(a * MIB, b * MIB, c * MIB) for a, b, c in pools]
 
@@ -93,7 +93,7 @@ def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
     assert [group.retained for group in found.candidates] == [True, False]
     assert found.verdicts["/fc/Gemm"].ok
     assert found.placed["/fc/Gemm"] == "GPU"
-    assert 0.99 < summary_of(net, found).dla_macs_fraction < 1
+    assert 0.99 < make_summary(net, found).dla_macs_fraction < 1
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
@@ -114,7 +114,7 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     }
     large = replace(net, tensors={**net.tensors, **tensors})
     target = get("jetson-agx-orin-64gb")
-    backbone, _ = memory_report(large, judge(large, target, precision=precision), target)
+    backbone, _ = report_memory(large, judge(large, target, precision=precision), target)
     assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
     assert backbone.broken == ()
 
@@ -122,5 +122,5 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
 def test_a_core_holds_what_the_log_adds_up(net: Network) -> None:
     """The log: total memory of the accepted candidates 1, 6 and 72 MiB."""
     target = get("jetson-agx-orin-64gb")
-    total = core_memory(memory_report(net, judge(net, target), target))
+    total = core_memory(report_memory(net, judge(net, target), target))
     assert total == MemoryNeed(1 * MIB, 6 * MIB, 72 * MIB)

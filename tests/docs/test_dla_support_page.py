@@ -17,11 +17,11 @@ import pytest
 
 from edgekit.cli import main
 from edgekit.dla.judge import judge, reads_qdq
-from edgekit.dla.rules import limit, load_rules
+from edgekit.dla.rules import load_rules, rule_range
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets import loader
 from edgekit.targets.jetpack import tensorrt_of_jetpack
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from tests.dla.builder import Builder
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +124,7 @@ def test_the_matrix_is_what_check_decides(database: Any) -> None:
             continue
         release = tensorrt_of_jetpack(board, row["jetpack"])
         assert release == row["tensorrt"]
-        assert row["usable"] == (row["has_dla"] and drives_dla(board, release))
+        assert row["usable"] == (row["has_dla"] and supports_dla(board, release))
         if row["usable"]:
             assert row["int8"] == ("qdq" if reads_qdq(board, release) else "implicit")
         else:
@@ -160,7 +160,7 @@ def test_every_disputed_rule_has_its_sides_and_no_other() -> None:
 def test_limits_have_value_and_unit(database: Any) -> None:
     kernel = row_of(database["rules"], id="convolution.kernel")["limit"]
     assert kernel["operator"] == "range"
-    assert kernel["value"] == list(limit("convolution.kernel"))
+    assert kernel["value"] == list(rule_range("convolution.kernel"))
     assert kernel["unit"] == "elements"
     weights = row_of(database["rules"], id="memory.weights")["limit"]
     assert (weights["value"], weights["unit"]) == (512 << 20, "bytes")

@@ -30,15 +30,15 @@ def test_the_table_has_the_conversions_that_are_measured(benchmark: ModuleType) 
     page = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.* to .*?|all) \|(.*)\|$", page, re.MULTILINE)
     measured = benchmark.cases()
-    titles = {benchmark.title_of(shape, pair) for shape, pair in measured}
+    titles = {benchmark.table_row(shape, pair) for shape, pair in measured}
     assert {title for title, _ in rows} == {*titles, "all"}
-    aligned = [shape for shape, _ in measured if benchmark.aligned(shape)]
+    aligned = [shape for shape, _ in measured if benchmark.has_aligned_lines(shape)]
     flat = " ".join(page.split())
     assert f"Of {len(aligned)} conversions of large tensors" in flat
     assert f"are {len(measured) - len(aligned)} conversions of" in flat
     for shape in {shape for shape, _ in measured}:
         assert "x".join(map(str, shape)) in flat
-    compared = len(list(benchmark.compared()))
+    compared = len(list(benchmark.compared_pairs()))
     assert f"{compared} conversions of odd and even shapes equal NumPy" in flat
 
 

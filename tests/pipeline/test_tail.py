@@ -21,7 +21,7 @@ from edgekit.pipeline.steps.accuracy import gated
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan, take
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.runtime.golden import compare
 from tests.pipeline.nets import small_net
@@ -129,7 +129,7 @@ def test_a_segment_below_a_cosine_of_09_is_an_error_with_the_tensor(tmp_path):
     names = [n for n in layers(load(tmp_path / "net.onnx")).tensors if n != "y"]
     # one step is more than the tensor's values: half of them become 0, the others one step
     scales = {name: 0.05 if name != "p1" else 4.0 for name in names}
-    write_cache(cache_of(scales, "8.6.2"), tmp_path / "net.cache")
+    write_cache(make_cache(scales, "8.6.2"), tmp_path / "net.cache")
     more = (
         "calibration: {cache: net.cache, missing: fp16, count: 3}\n"
         "placement: {pin: [{layers: conv1, device: DLA0}, {layers: pool, device: DLA0}, "
@@ -232,7 +232,7 @@ def test_the_end_follows_the_ranges_where_they_are_known(tmp_path, box, floats):
     head(tmp_path / "net.onnx")
     tensors = layers(load(tmp_path / "net.onnx")).tensors
     scales = {name: 0.008 if name in ("p", "c", "c3") else box for name in tensors}
-    write_cache(cache_of({**scales, "y": max(box, 0.008)}, "8.6.2"), tmp_path / "net.cache")
+    write_cache(make_cache({**scales, "y": max(box, 0.008)}, "8.6.2"), tmp_path / "net.cache")
     plan = edgekit.plan(
         config(tmp_path, more="calibration: {cache: net.cache}\nrewrite: {enable: none}\n")
     )

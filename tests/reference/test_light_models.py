@@ -9,8 +9,8 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
-from edgekit.placement.segments import segmented
-from edgekit.quantize.caches import load_cache, scales_of, write_cache
+from edgekit.placement.segments import cut_segments
+from edgekit.quantize.caches import load_cache, scales_from_cache, write_cache
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.scales import Scales
 from edgekit.reference.accuracy import accuracy
@@ -43,7 +43,9 @@ def scales(model: Model, network: Network) -> Scales:
 def build(model: Model, network: Network, scales: Scales, precision: str) -> Artefacts:
     size = len(network.layers)
     return build_reference(
-        segmented(model, network, plan_of(place_all(network, precision, lambda i: i * 5 // size))),
+        cut_segments(
+            model, network, plan_of(place_all(network, precision, lambda i: i * 5 // size))
+        ),
         scales,
     )
 
@@ -92,7 +94,7 @@ def test_a_cache_written_and_read_builds_the_same_engines(
 ) -> None:
     path = f"{tmp_path}/calib.cache"
     write_cache(scales, path, "10.3")
-    again = scales_of(load_cache(path), network).scales
+    again = scales_from_cache(load_cache(path), network).scales
     assert again.missing == ()
     first = build(model, network, scales, "int8")
     assert first.engines == build(model, network, again, "int8").engines

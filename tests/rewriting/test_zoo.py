@@ -16,7 +16,7 @@ from edgekit.rewriting.engine.opset import RAISED, raise_opset
 from edgekit.rewriting.engine.replay import steps_again
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.provenance.other_weights import reweigh
-from edgekit.rewriting.provenance.record import KEY, record_of, with_record
+from edgekit.rewriting.provenance.record import KEY, read_record, with_record
 from edgekit.rewriting.provenance.verification import claim_of_model, verify
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
@@ -121,7 +121,7 @@ def test_what_people_write_ends_on_the_dla(name, tmp_path):
     assert rewritten(after)[0] is after
     if not applied:
         assert after is before
-        assert record_of(after) is None
+        assert read_record(after) is None
         return
     # a mask of 0 and 1 stands there in a few bytes
     assert len(metadata(after, KEY)) < 20_000

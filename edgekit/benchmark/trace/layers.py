@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
 from edgekit.benchmark.trace.chrome import HOST, EventArgs, TraceProcess, nanoseconds
-from edgekit.network.module_tree import modules_of
+from edgekit.network.module_tree import layer_modules
 from edgekit.placement.profiles.profile import Profile, booked_rows
 from edgekit_device.protocol.fields import dla_core
 
@@ -117,7 +117,7 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
 
 def with_modules(linked: Linked, network: Network) -> Linked:
     """Returns ``linked``, extended by the modules of the found layers."""
-    module = modules_of(network)
+    module = layer_modules(network)
 
     def find(name: str) -> EventArgs | None:
         found = linked(name)

@@ -43,7 +43,7 @@ from edgekit.benchmark.trace.layers import (
     parts_of,
 )
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
-from edgekit.network.module_tree import modules_of
+from edgekit.network.module_tree import layer_modules
 from edgekit.placement.plan import Plan
 from edgekit.text import counted
 from edgekit_device.benchmark.measurement import Measurement
@@ -323,7 +323,7 @@ def trace_document(
         metadata += named
         slices += own
     slices.sort(key=lambda item: item[:4])
-    module = modules_of(network)
+    module = layer_modules(network)
     return Trace(
         traceEvents=[*metadata, *(event.of_module(module) for *_, event in slices)],
         displayTimeUnit="ms",

@@ -44,9 +44,9 @@ from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.placement.plan import PredictedCost
 from edgekit.placement.rewrite_document import Approximation
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.placement.translation import float_note
-from edgekit.reference.accuracy import Accuracy, Float32, accuracy_of_variants
+from edgekit.reference.accuracy import Accuracy, Float32Reference, accuracy_of_variants
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
 from edgekit.reference.search_bounds import (
@@ -55,8 +55,8 @@ from edgekit.reference.search_bounds import (
     SearchBounds,
     bound_note,
     bounds_of_run,
-    part_of,
     part_text,
+    trial_limit,
 )
 from edgekit.reference.trials import TrialInputs
 from edgekit.reference.weights import WeightStore
@@ -168,7 +168,7 @@ def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy
 
 def measured_accuracy(
     context: Context,
-    other: Model | Float32,
+    other: Model | Float32Reference,
     built: Artefacts,
     *,
     text: str = "",
@@ -270,7 +270,7 @@ def proposed_layers(
     from edgekit.reference.sensitivity import Proposal
 
     ranking = ranking or context
-    ranked = part_of(calibration_inputs(context), bounds.ranked)
+    ranked = trial_limit(calibration_inputs(context), bounds.ranked)
     int8 = _int8_layers(context)
 
     def compute() -> Proposal:
@@ -356,7 +356,7 @@ class TrialBuilds:
 
         def compute() -> Accuracy:
             placed = with_fp16(plan(context), layers)
-            cut = segmented(model(context), network(context), placed)
+            cut = cut_segments(model(context), network(context), placed)
             built = build_reference(cut, scales_of(context, placed))
             return measured_accuracy(
                 context,
@@ -555,9 +555,9 @@ def gated(context: Context) -> Context:
 
 def check_accuracy(context: Context, error: Accuracy) -> None:
     """Raises GateError when ``error`` is below the configuration's gate."""
-    from edgekit.reference.proposal import missed
+    from edgekit.reference.proposal import describe_miss
 
-    if text := missed(error, context.file.accuracy.metric, context.file.accuracy.min):
+    if text := describe_miss(error, context.file.accuracy.metric, context.file.accuracy.min):
         raise gate_failure(context, text, error)
 
 

@@ -29,7 +29,7 @@ from edgekit.errors import DataError, EnvironmentLack, UsageError
 from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
-from edgekit.network.ranges import is_ranged, ranges_of, varies
+from edgekit.network.ranges import is_ranged, read_ranges, varies
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
 from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
@@ -233,7 +233,7 @@ def shape_to_measure(
     base = open_config(config, **{**options, "model": without})
     if any(varies(forms[name]) for name in given) or not is_ranged(base.file.model):
         return config, options
-    static = {name: list(ranges_of(forms[name])[0].opt) for name in given}
+    static = {name: list(read_ranges(forms[name])[0].opt) for name in given}
     return open_config(base, bench={"shapes": static}), {}
 
 

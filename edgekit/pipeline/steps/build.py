@@ -22,7 +22,7 @@ from edgekit.deployment.requirements import (
 from edgekit.error_document import FinishedStep
 from edgekit.errors import EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
@@ -87,7 +87,7 @@ class BuiltPlan:
     Attributes:
         key: The identity of the build.
         artefacts: The engines and the weights that they lack.
-        golden: Their outputs on the machine that built them, as ``golden_of`` returns it; None if
+        golden: Their outputs on the machine that built them, as ``read_golden`` returns it; None if
             this machine can run them.
         comparison: The plan compared with the build; None for the reference.
         board: The board that built them; empty for this machine.
@@ -177,7 +177,7 @@ class Build(FormerDict):
     accuracy: Accuracy = member(record(Accuracy))
     boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
-    parser: ParserWord | None = member(record(ParserWord), absent=None)
+    parser: ParserResult | None = member(record(ParserResult), absent=None)
     schema: str = member(choice("edgekit.build/1"), default="edgekit.build/1")
     figures: str = field(default="", compare=False)
 
@@ -400,7 +400,7 @@ def build_on(
         EnvironmentLack: The board lacks a requirement of the engines.
         GateError: "build.differs": ``build.strict``, and the build differs from the plan.
     """
-    from edgekit.tensorrt.artefacts import artefacts_of, golden_of
+    from edgekit.tensorrt.artefacts import read_artefacts, read_golden
 
     check_board(context, client, probe)
     libraries = libraries_of(context, client, probe)
@@ -428,7 +428,7 @@ def build_on(
         return {digest: cache.blob(digest) for digest in digests}
 
     logs = {one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines}
-    made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
+    made = read_artefacts(request, result, lanes, fetch, context.cache.kept_array)
     notes, comparison = list(made.notes), None
     if not profiles:  # an engine of a range has no planned layers
         comparison = compare_build(
@@ -440,7 +440,7 @@ def build_on(
     return BuiltPlan(
         key,
         made,
-        tuple(golden_of(result, fetch)),
+        tuple(read_golden(result, fetch)),
         comparison,
         record.board,
         record.job,
@@ -469,7 +469,7 @@ def reweighed(
             "refit.fixed": some of the weights that differ are constant in them.
         DataError: "refit.mismatch": the other model has other names.
     """
-    from edgekit.tensorrt.artefacts import artefacts_of, unchangeable_weights
+    from edgekit.tensorrt.artefacts import read_artefacts, unchangeable_weights
 
     assert built.result is not None, "requested although a board built the engines"
     unchangeable = sorted({one.refit for one in built.result.engines} & {"identical", "none"})
@@ -483,7 +483,7 @@ def reweighed(
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
     request, lanes = request_of(context, other=other, plugins=plugins)
     keep = context.cache.kept_array
-    made = artefacts_of(request, built.result, lanes, lambda digests: {}, keep)
+    made = read_artefacts(request, built.result, lanes, lambda digests: {}, keep)
     own = engines_of(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one.refit == "none" for one in made.entries.values()):

@@ -40,12 +40,12 @@ from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.placement.segments import segmented
-from edgekit.quantize.caches import cache_of
+from edgekit.placement.segments import cut_segments
+from edgekit.quantize.caches import make_cache
 from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.quantize.scales import scales_in
 from edgekit.reference.open_axes import golden_shapes
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     if found is None or (opened is not None and has_qdq(opened)):
         return None
     scales = found.scales if opened is None else scales_in(opened.proto.graph, found.scales)
-    return cache_of(scales, context.tensorrt).text
+    return make_cache(scales, context.tensorrt).text
 
 
 def _types(net: Network) -> set[str]:
@@ -217,7 +217,7 @@ def _types(net: Network) -> set[str]:
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
-    from edgekit.tensorrt.requests import lanes_of
+    from edgekit.tensorrt.requests import requested_lanes
 
     scales = plan_scales(context)
     given = None if strong else (scales.scales if scales else {})
@@ -225,8 +225,8 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
     if given_model is not parts.model:
-        parts = segmented(given_model, network(context), plan(context))
-    return lanes_of(parts, context.file.build.mode, given)
+        parts = cut_segments(given_model, network(context), plan(context))
+    return requested_lanes(parts, context.file.build.mode, given)
 
 
 def requested_build(
@@ -374,7 +374,7 @@ def check_build_options(context: Context) -> None:
     document = context.config.document
     # cores that are not configured are used if possible
     names_dla = document.knows(("placement", "dla_cores"))
-    driven = names_dla or drives_dla(context.target, context.tensorrt)
+    driven = names_dla or supports_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     build, memory = context.file.build, context.file.deploy.memory

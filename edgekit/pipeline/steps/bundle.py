@@ -31,7 +31,7 @@ from edgekit.errors import BundleError, DataError, UsageError
 from edgekit.files import read_file
 from edgekit.network.model import Model
 from edgekit.network.source import source_name
-from edgekit.network.streaming import grouped, model_session, run_group
+from edgekit.network.streaming import group_inputs, model_session, run_group
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
@@ -163,7 +163,7 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
         {name: inputs[name] for name in net.inputs}
         for inputs in islice(calibration_inputs(context), health.samples)
     )
-    for group in grouped(feeds, [fp32]):
+    for group in group_inputs(feeds, [fp32]):
         for feed, values in zip(group, run_group(fp32, names, group), strict=True):
             outputs = dict(zip(names, values, strict=True))
             cases.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.dla.precision import lowering
+from edgekit.dla.precision import plan_lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
@@ -20,6 +20,7 @@ from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import (
     fp16_layers,
     given_scales,
+    head_of,
     lowers,
     module_folders,
     own_plugins,
@@ -27,11 +28,12 @@ from edgekit.pipeline.steps.load import (
 )
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
+from edgekit.quantize.data.expected import HeadPictures, describe_preprocessing, head_pictures
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
-from edgekit.quantize.needs import needs, without_too
+from edgekit.quantize.needs import find_missing_scales, with_same_values
 from edgekit.quantize.scales import Ranges, Scales
 from edgekit.text import counted
 
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 
 # keys of the configuration's section that do not change the inputs
 _OTHERS = {"method", "cache", "missing", "fp16_layers"}
-#: Preparation of a detector's pictures if the configuration has none.
-PRESET = "yolo"
 # keys for the preparation of images
 _SAYS = IMAGE_OPTIONS - {"skip_broken"}
 
@@ -82,15 +82,22 @@ def _own(
     )
 
 
+def usual_pictures(context: Context) -> HeadPictures | None:
+    """Returns the usual preparation for the head; None without a head, or if the configuration has
+    options of images.
+    """
+    options = context.file.calibration.model_fields_set
+    head = None if _SAYS.intersection(options) else head_of(context)
+    return None if head is None else head_pictures(head)
+
+
 def image_section(context: Context) -> CalibrationSection:
-    """Returns the preparation of images: as given, and a detector's by ``PRESET`` if none is given.
+    """Returns the preparation of images: the configuration's, or that of ``usual_pictures``.
 
     Other keys are the configuration's.
     """
-    section = context.file.calibration
-    if context.file.model.head is None or _SAYS.intersection(section.model_fields_set):
-        return section
-    return section.model_copy(update={"preset": PRESET})
+    usual, section = usual_pictures(context), context.file.calibration
+    return section if usual is None else section.model_copy(update=usual.keys)
 
 
 def prepare_of(
@@ -104,12 +111,12 @@ def prepare_of(
         where: The pictures, for errors.
 
     Raises:
-        DataError: As raised by ``preprocess_of``.
+        DataError: As raised by ``choose_preprocess``.
     """
-    from edgekit.quantize.data.load import preprocess_of
+    from edgekit.quantize.data.load import choose_preprocess
 
     given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
-    return preprocess_of(specs, ImageOptions(**given), where)
+    return choose_preprocess(specs, ImageOptions(**given), where)
 
 
 def check_data(context: Context) -> None:
@@ -192,7 +199,7 @@ def inputs_identity(context: Context) -> list[Any]:
     return [*_data_identity(context), *([run] if run else [])]
 
 
-@computed("calibration", "model.head")
+@computed("calibration", head_of)
 def _data_identity(context: Context) -> list[Any]:
     section = image_section(context)
     settings = section.model_dump(exclude=_OTHERS)
@@ -238,7 +245,6 @@ def ranges(context: Context) -> Ranges:
     """Returns the measured ranges of all methods; they depend on network and data alone."""
     from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
-    from edgekit.quantize.data.expected import describe_preprocessing
 
     identity = model_digest(context), inputs_identity(context)
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
@@ -265,6 +271,7 @@ def ranges(context: Context) -> Ranges:
                 source(context),
                 options,
                 "images" if images else "synthetic" if section.data is None else "arrays",
+                hint=usual_pictures(context) is None,
             )
         )
         try:
@@ -319,9 +326,9 @@ def calibrated(context: Context) -> Context:
     if not scales.missing:
         return context
     net = network(context)
-    without = without_too(net, scales.missing, scales.scales)
+    without = with_same_values(net, scales.missing, scales.scales)
     able = binding(context)["dla_layers"]
-    lacks = needs(net, scales.scales, on_dla=able, without=without).lacks
+    lacks = find_missing_scales(net, scales.scales, on_dla=able, without=without).lacks
     return replace(context, measured=MeasuredRanges(amax, frozenset(lack.tensor for lack in lacks)))
 
 
@@ -348,7 +355,7 @@ def with_nodes(context: Context, scales: Scales) -> Scales:
     if scales.quantised is not None or not lowers(context):
         return scales
     net = network(context)
-    quantised = frozenset(lowering(net, scales.scales, fp16_layers(context, net)).tensors)
+    quantised = frozenset(plan_lowering(net, scales.scales, fp16_layers(context, net)).tensors)
     digest = digest_of([scales.digest, sorted(quantised)])
     return replace(scales, quantised=quantised, digest=digest)
 

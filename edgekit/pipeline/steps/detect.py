@@ -20,7 +20,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import PRESET, image_section, prepare_of
+from edgekit.pipeline.steps.calibrate import prepare_of, usual_pictures
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import head_note, head_of, options_of
 from edgekit.pipeline.steps.rewrite import model
@@ -30,7 +30,7 @@ from edgekit.quantize.data.images import (
     files_in,
     read_image,
 )
-from edgekit.quantize.data.rows import rows_of, shown
+from edgekit.quantize.data.rows import path_text, row_layout
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.detection.detect import detect
@@ -74,7 +74,7 @@ class DetectedObject(Document):
     def of(cls, found: Found) -> DetectedObject:
         """Returns a found object with rounded values."""
         return cls(
-            box=[round(one, _PIXELS) for one in found.box],
+            box=[round(side, _PIXELS) for side in found.box],
             score=round(found.score, _SCORE),
             number=found.number,
             name=found.name,
@@ -160,9 +160,9 @@ class Pictures:
                 hint="give files or a folder: edgekit detect CONFIG image.jpg",
             )
         pictures = cls(tuple(found), folder)
-        read = {f"the picture {shown(one)}": one for one in found}
+        read = {f"the picture {path_text(file)}": file for file in found}
         may_fill(folder)
-        drawn = {f"the drawn picture {one.name}": one for one in pictures.drawn()}
+        drawn = {f"the drawn picture {file.name}": file for file in pictures.drawn()}
         may_write(read, drawn, makes_folders=True)
         return pictures
 
@@ -182,7 +182,7 @@ def _in_source(source: Path) -> list[Path]:
             raise DataError(
                 "the file or folder does not exist",
                 code="data.path",
-                where=shown(source),
+                where=path_text(source),
                 hint="give a picture or a folder of pictures",
             )
         return [source]
@@ -191,7 +191,7 @@ def _in_source(source: Path) -> list[Path]:
         raise DataError(
             "the folder contains no pictures",
             code="data.empty",
-            where=shown(source),
+            where=path_text(source),
             hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
     return found
@@ -217,11 +217,11 @@ def need_head(context: Context) -> Head:
 def notes_of(context: Context) -> list[str]:
     """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
-    if image_section(context) is not context.file.calibration:
+    usual = usual_pictures(context)
+    if usual is not None:
         notes.append(
-            f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
-            "images (calibration.resize, calibration.mean, ...), which a network needs that was "
-            "trained otherwise"
+            f"Pictures are prepared as those of {usual.name}: {usual.yaml}; a network that was "
+            "trained otherwise needs its own options of images"
         )
     return notes
 
@@ -236,7 +236,7 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
         UsageError: "detect.no-head".
     """
     need_head(context)
-    _, prepare = prepare_of(context, rows_of(model(context)).specs, pictures.files[0])
+    _, prepare = prepare_of(context, row_layout(model(context)).specs, pictures.files[0])
     for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
         image = read_image(file, prepare.mode)
         if not number:
@@ -268,14 +268,14 @@ def detect_on(
         BoardError: The board fails.
     """
     client, head = boards.clients()[0], need_head(context)
-    rows = rows_of(model(context))
+    rows = row_layout(model(context))
     name, prepare = prepare_of(context, rows.specs, pictures.files[0])
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
     pictures.folder.mkdir(parents=True, exist_ok=True)
     while batch := list(islice(files, rows.batch)):
-        context.update(len(found), len(pictures.files), f"picture {shown(batch[0][0])}")
+        context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
         images = [read_image(file) for file, _ in batch]
         ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
         feed = write_npz({name: rows.filled(ready)})
@@ -289,11 +289,11 @@ def detect_on(
                     file=str(file),
                     width=image.width,
                     height=image.height,
-                    objects=[DetectedObject.of(one) for one in objects],
+                    objects=[DetectedObject.of(each) for each in objects],
                     drawn=str(goal),
                 )
             )
-    number = sum(len(one.objects) for one in found)
+    number = sum(len(picture.objects) for picture in found)
     step.detail = (
         f"{client.kind} board {client.name}, {counted(number, 'object')} on "
         f"{counted(len(found), 'picture')}"
@@ -317,7 +317,7 @@ def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
     try:
         return prepare(image.convert(prepare.mode))[0]
     except DataError as error:
-        error.where = error.where or shown(file)
+        error.where = error.where or path_text(file)
         raise
 
 
@@ -363,6 +363,6 @@ def draw_inference(
     files = []
     for number, (row, objects) in enumerate(zip(inputs[name], frames, strict=True)):
         path = folder / f"input-{number}-detected.png"
-        save_drawn(path, prepare.image_of(row), objects, head)
+        save_drawn(path, prepare.row_image(row), objects, head)
         files.append(str(path))
     return files

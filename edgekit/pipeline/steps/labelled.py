@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
-from edgekit.network.streaming import grouped
+from edgekit.network.streaming import group_inputs
 from edgekit.pipeline.cache import file_stamps, identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
@@ -23,8 +23,8 @@ from edgekit.pipeline.steps.load import head_of, options_of, source
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import read_image
 from edgekit.quantize.data.labels import LabelledPicture, read_labels
-from edgekit.quantize.data.rows import rows_of
-from edgekit.reference.accuracy import Float32
+from edgekit.quantize.data.rows import row_layout
+from edgekit.reference.accuracy import Float32Reference
 from edgekit.reference.run import Runner
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz
@@ -135,7 +135,7 @@ def check_labelled_fits(context: Context) -> None:
             _fitting(path, source(context))
         else:
             _labelled_pictures(path, head)
-            prepare_of(context, rows_of(source(context)).specs, path)
+            prepare_of(context, row_layout(source(context)).specs, path)
 
 
 @computed()
@@ -156,7 +156,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
     def compute() -> LabelledResult:
         network = model(context)
         arrays, labels = _fitting(path, network)
-        runner, reference = Runner(artefacts(context)), Float32(network)
+        runner, reference = Runner(artefacts(context)), Float32Reference(network)
         output = network.graph.outputs[0]
         right = in_fp32 = 0
         feeds = (
@@ -164,7 +164,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
             for number in range(len(labels))
         )
         number = 0
-        for group in grouped(feeds, [runner, reference]):
+        for group in group_inputs(feeds, [runner, reference]):
             real = reference.outputs((output,), number, group)
             for made, (value,) in zip(runner.run_group(group), real, strict=True):
                 label = int(labels[number])
@@ -189,24 +189,24 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
 
     def compute() -> LabelledBoxes:
         network = model(context)
-        runner, reference = Runner(artefacts(context)), Float32(network)
+        runner, reference = Runner(artefacts(context)), Float32Reference(network)
         names = list(head.outputs)
-        rows = rows_of(network)
+        rows = row_layout(network)
         name, prepare = prepare_of(context, rows.specs, path)
         placings: list[Placing] = []
 
         def feeds() -> Iterator[Mapping[str, np.ndarray]]:
             files = iter(pictures)
             while some := list(islice(files, rows.batch)):
-                images = [read_image(one.file, prepare.mode) for one in some]
-                placings.extend(prepare.placing(one.height, one.width) for one in images)
-                yield {name: rows.filled([prepare(one)[0] for one in images])}
+                images = [read_image(picture.file, prepare.mode) for picture in some]
+                placings.extend(prepare.placing(image.height, image.width) for image in images)
+                yield {name: rows.filled([prepare(image)[0] for image in images])}
 
         matched = Boxes(kept)
         as_built: list[list[Found]] = []
         in_fp32: list[list[Found]] = []
         number = 0
-        for group in grouped(feeds(), [runner, reference]):
+        for group in group_inputs(feeds(), [runner, reference]):
             real = reference.outputs(names, number, group)
             number += len(group)
             for made, values in zip(runner.run_group(group), real, strict=True):
@@ -217,7 +217,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
                 context.update(
                     min(len(as_built), len(pictures)), len(pictures), "labelled pictures"
                 )
-        built, fp32 = (_precision(pictures, placings, one) for one in (as_built, in_fp32))
+        built, fp32 = (_precision(pictures, placings, objects) for objects in (as_built, in_fp32))
         return LabelledBoxes(
             path.name,
             len(pictures),
@@ -229,8 +229,11 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             matched.counted(),
         )
 
-    objects = [[str(one.file), one.boxes.tolist(), one.classes.tolist()] for one in pictures]
-    stamps = file_stamps([one.file for one in pictures])
+    objects = [
+        [str(picture.file), picture.boxes.tolist(), picture.classes.tolist()]
+        for picture in pictures
+    ]
+    stamps = file_stamps([picture.file for picture in pictures])
     identity = write(head), write(kept), objects, stamps, inputs_identity(context)
     return context.stored(LabelledBoxes, "labelled boxes", compute, build_key(context), *identity)
 

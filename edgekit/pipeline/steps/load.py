@@ -27,17 +27,17 @@ from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
 from edgekit.network.ranges import Profile, ShapeRequest, is_ranged, static_shapes
-from edgekit.network.shape_requests import refuse_outside, shape_request
+from edgekit.network.shape_requests import refuse_outside_export, shape_request
 from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
-from edgekit.parsing.nvidia import ParserWord, ask_parser
+from edgekit.parsing.nvidia import ParserResult, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
-from edgekit.placement.forecast import timer_of
-from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
-from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
+from edgekit.placement.forecast import make_timer
+from edgekit.placement.translation import is_typed, translate, translate_typed, typed_note
+from edgekit.quantize.caches import CalibrationCache, load_cache, make_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
 from edgekit_device.detection.head import Head
@@ -99,7 +99,7 @@ def requested(context: Context) -> ShapeRequest:
     inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
     request = shape_request(section, inputs, pictures(context))
     if made is not None and made.dimensions:
-        refuse_outside(request, inputs, made.dimensions, context.file.model)
+        refuse_outside_export(request, inputs, made.dimensions, context.file.model)
     context.note(*request.notes)
     return request.led_by_bucket()
 
@@ -124,7 +124,7 @@ def head_of(context: Context) -> Head | None:
     given = context.file.model.head
     if given is None:
         return None
-    from edgekit.detection.files import names_of, read_head
+    from edgekit.detection.files import read_class_names, read_head
     from edgekit.detection.recognise import recognise
     from edgekit.detection.recognised import Unlike
 
@@ -151,7 +151,9 @@ def head_of(context: Context) -> Head | None:
         head = read_head(context.config.resolve(given))
     classes = context.file.detection.classes
     if classes is not None:
-        names = names_of(context.config.resolve(classes) if isinstance(classes, str) else classes)
+        names = read_class_names(
+            context.config.resolve(classes) if isinstance(classes, str) else classes
+        )
         if head.classes and len(names) != len(head.classes):
             raise DataError(
                 f"{counted(len(names), 'name')} for {_classes(head)}",
@@ -209,7 +211,7 @@ def outputs_of(context: Context) -> list[str]:
     board, precision = context.target, context.file.precision
     network = layers(whole, context.tensorrt)
     judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
-    clock = timer_of(network, judgement, board, power_mode=context.file.power_mode)
+    clock = make_timer(network, judgement, board, power_mode=context.file.power_mode)
     found = cuts(network, judgement, clock, whole, objective=context.cut_for)
     if not found:
         raise GateError(
@@ -403,9 +405,9 @@ def translated(context: Context) -> Translated | None:
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
-        found, note = typed_translation(named(context), context.tensorrt)
+        found, note = translate_typed(named(context), context.tensorrt)
     else:
-        found, note = translation(named(context), context.target, context.tensorrt, precision)
+        found, note = translate(named(context), context.target, context.tensorrt, precision)
     context.note(*([note] if note else []))
     return found
 
@@ -438,7 +440,7 @@ def given_scales(context: Context) -> CalibrationCache | None:
         return None
     if cache is not None:
         return load_cache(context.config.resolve(cache))
-    return None if found is None else cache_of(found.scales, context.tensorrt)
+    return None if found is None else make_cache(found.scales, context.tensorrt)
 
 
 @computed(given_scales)
@@ -547,7 +549,7 @@ def parse(context: Context, release: str = "") -> Parse:
 
 
 @computed(translated, "parser")
-def parser_word(context: Context) -> ParserWord | None:
+def parser_word(context: Context) -> ParserResult | None:
     """Returns the result of NVIDIA's own parser for the model, and notes it; None if not requested.
 
     Raises:

@@ -37,7 +37,7 @@ from edgekit.pipeline.steps.rewrite import (
 )
 from edgekit.placement.translation import describe_translation
 from edgekit.quantize.given_scales import ScaleBinding, tie_qdq, warn_unequal
-from edgekit.quantize.scales import Ranges, Scales, tied
+from edgekit.quantize.scales import Ranges, Scales, tie_cache_scales
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -52,7 +52,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     others, each half is compared with scales from the ranges of the other half; a single input is
     used for both.
     """
-    from edgekit.placement.segments import segmented
+    from edgekit.placement.segments import cut_segments
     from edgekit.reference.method import (
         COMPARED,
         HeldOutInput,
@@ -64,7 +64,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
 
     bound = placed.scale_binding
     errors = MethodErrors(
-        segmented(model(context), network(context), placed),
+        cut_segments(model(context), network(context), placed),
         lambda own, name: scales_by(context, own, name, bound),
         context.file.accuracy.scores,
         most_inputs(int(sum(layer.macs for layer in network(context).layers))),
@@ -205,7 +205,7 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
         return scales_by(context, ranges(context), method(context), bound)
     scales = known.reading.scales
     if found is None or context.file.calibration.cache is not None:
-        return with_nodes(context, tied(scales, net, **bound))
+        return with_nodes(context, tie_cache_scales(scales, net, **bound))
     scales = replace(scales, method="qdq", data=describe_translation(found, named(context)))
     # typed: the nodes define the build
     made = warn_unequal if lowers(context) else tie_qdq

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.requirements import board_kind
-from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
 from edgekit.pipeline.steps.load import named, source
 from edgekit.pipeline.steps.plugin_sections import read_plugin_library, read_plugin_source
@@ -17,7 +17,7 @@ from edgekit.tensorrt.plugin_library import (
     PluginLibraries,
     PluginLibrary,
     check_library,
-    library_of,
+    parse_library,
 )
 from edgekit.text import listed
 from edgekit_device.build.plugin_source import CompiledPlugin
@@ -72,7 +72,7 @@ def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, 
     """
     own = named(context).plugins[number]
     nodes = [
-        plugin_of(node)
+        plugin_creator_key(node)
         for node in source(context).graph.nodes()
         if node.op == own.operator and own.domain in (None, node.domain)
     ]
@@ -97,7 +97,7 @@ def _library(
         return None
     made, data = _compiled(context, client, probe, read_plugin_source(context, number, plugin))
     where = f"{client.name}: {plugin.source}"
-    library = library_of(made.file, data, where)
+    library = parse_library(made.file, data, where)
     context.note(*check_library(library, context.tensorrt, where))
     return library
 

@@ -89,7 +89,7 @@ def taken_by(context: Context, shapes: Sizes) -> Taken | None:
     for one in built_buckets(context):
         if dict(one.bucket.shapes) == sizes and one.bucket.engine == OWN:
             return Taken(one.context)
-    if not gpu_profiles(context) or requested(context).profile_of(sizes) is None:
+    if not gpu_profiles(context) or requested(context).matching_profile(sizes) is None:
         return None
     return Taken(replace(gpu_at(context, sizes), measured=context.measured), ranged=True)
 
@@ -110,7 +110,7 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     sizes = {**own, **shapes}
     known = [own, *({**own, **one} for one in request.buckets)]
     profiles = gpu_profiles(context)
-    ranged = bool(profiles) and request.profile_of(sizes) is not None
+    ranged = bool(profiles) and request.matching_profile(sizes) is not None
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
     near = sorted(request.buckets, key=lambda one: distance(one, sizes))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+import yaml
+
 from edgekit.quantize.data.images import ImageOptions, with_preset
-from edgekit.quantize.data.rows import rows_of
+from edgekit.quantize.data.rows import row_layout
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
+    from edgekit_device.detection.head import Head
 
 #: Kinds of calibration data; arrays come from files or a function.
 DataKind = Literal["images", "arrays", "synthetic"]
@@ -21,7 +25,7 @@ _STRIDE, _LEAST = 32, 320
 
 
 @dataclass(frozen=True)
-class Looks:
+class ModelTraits:
     """The properties of a model that the hint is based on.
 
     Attributes:
@@ -68,10 +72,10 @@ class Family:
     name: str
     wants: str
     source: str
-    fits: Callable[[Looks], bool]
+    fits: Callable[[ModelTraits], bool]
 
 
-def _of_ultralytics(looks: Looks) -> bool:
+def _fits_ultralytics(looks: ModelTraits) -> bool:
     high, wide = looks.shape[2:]
     fits = looks.first and min(high, wide) >= _LEAST and not (high % _STRIDE or wide % _STRIDE)
     detects = high == wide == 640 and any(
@@ -87,7 +91,7 @@ FAMILIES = (
         "calibration: {preset: yolo} (pixels from 0 to 1, mean and std: none)",
         "github.com/ultralytics/ultralytics, ultralytics/data/augment.py (LetterBox) and "
         "ultralytics/engine/predictor.py (preprocess: im /= 255)",
-        _of_ultralytics,
+        _fits_ultralytics,
     ),
     Family(
         "torchvision",
@@ -106,9 +110,122 @@ FAMILIES = (
 )
 
 
-def family_of(model: Model) -> tuple[Family, Looks] | None:
+@dataclass(frozen=True)
+class HeadPictures:
+    """The preparation of pictures with which networks of a kind of head were trained.
+
+    Attributes:
+        name: The networks.
+        options: The preparation. Bars of a letterbox have the mean colour if their value after
+            the normalisation is 0 in the source.
+        source: The source of this preparation.
+        fits: Returns True if a head is of this kind.
+    """
+
+    name: str
+    options: ImageOptions
+    source: str
+    fits: Callable[[Head], bool]
+
+    @property
+    def keys(self) -> dict[str, object]:
+        """The preparation by keys of the configuration's ``calibration``."""
+        return {key: value for key, value in asdict(self.options).items() if value is not None}
+
+    @property
+    def yaml(self) -> str:
+        """The line of a configuration that gives this preparation."""
+        keys: str = yaml.safe_dump(self.keys, default_flow_style=True, width=math.inf)
+        return f"calibration: {keys.strip()}"
+
+
+def _vgg16(head: Head) -> bool:
+    """Returns True for SSD300 of VGG16: 4 priors at each place of its first map."""
+    return head.family == "SSD" and head.prior is not None and len(head.prior.levels[0].priors) == 4
+
+
+# Each network is trained with one of these; its weights do not show which. A file that normalises
+# its input itself is not recognised as such: its user gives the options.
+HEAD_PICTURES = (
+    HeadPictures(
+        "YOLOX",
+        ImageOptions(resize="letterbox", pad=114, color="BGR", scale=1.0),
+        "github.com/Megvii-BaseDetection/YOLOX, yolox/data/data_augment.py (preproc)",
+        lambda head: head.point is not None,
+    ),
+    HeadPictures(
+        "SSD300 of VGG16",
+        ImageOptions(resize="stretch", scale=1.0, mean=[123.0, 117.0, 104.0]),
+        "github.com/pytorch/vision, torchvision/models/detection/ssd.py (image_mean, image_std)",
+        _vgg16,
+    ),
+    HeadPictures(
+        "SSD of MobileNet",
+        ImageOptions(resize="stretch", mean=[0.5], std=[0.5]),
+        "github.com/pytorch/vision, torchvision/models/detection/ssdlite.py (image_mean)",
+        lambda head: head.family == "SSD",
+    ),
+    HeadPictures(
+        "RetinaFace",
+        ImageOptions(
+            resize="letterbox",
+            pad=[104, 117, 123],
+            color="BGR",
+            scale=1.0,
+            mean=[104.0, 117.0, 123.0],
+        ),
+        "github.com/biubug6/Pytorch_Retinaface, detect.py",
+        lambda head: head.family == "RetinaFace",
+    ),
+    HeadPictures(
+        "RetinaNet",
+        ImageOptions(preset="imagenet", resize="letterbox", pad=[124, 116, 104]),
+        "github.com/pytorch/vision, torchvision/models/detection/transform.py",
+        lambda head: head.prior is not None,
+    ),
+    HeadPictures(
+        "RT-DETR and D-FINE",
+        ImageOptions(resize="stretch"),
+        "github.com/huggingface/transformers, RTDetrImageProcessor (do_normalize=False), and "
+        "github.com/ultralytics/ultralytics, RTDETRPredictor (scale_fill)",
+        lambda head: head.family in ("RT-DETR", "D-FINE"),
+    ),
+    HeadPictures(
+        "DETR",
+        ImageOptions(preset="imagenet", resize="stretch"),
+        "github.com/huggingface/transformers, DetrImageProcessor; a fixed size stretches pictures",
+        lambda head: head.query is not None,
+    ),
+    HeadPictures(
+        "PaddleOCR's detector",
+        ImageOptions(preset="imagenet", resize="stretch", color="BGR"),
+        "github.com/PaddlePaddle/PaddleOCR, configs/det/ch_PP-OCRv3/ch_PP-OCRv3_det_student.yml "
+        "(DecodeImage img_mode: BGR, NormalizeImage)",
+        lambda head: head.text_map is not None,
+    ),
+    HeadPictures(
+        "PaddleOCR's recogniser",
+        ImageOptions(resize="letterbox", pad=128, color="BGR", mean=[0.5], std=[0.5]),
+        "github.com/PaddlePaddle/PaddleOCR, tools/infer/predict_rec.py (resize_norm_img)",
+        lambda head: head.text_line is not None,
+    ),
+    HeadPictures(
+        "Ultralytics",
+        ImageOptions(preset="yolo"),
+        "github.com/ultralytics/ultralytics, ultralytics/data/augment.py (LetterBox)",
+        lambda head: True,
+    ),
+)
+
+
+def head_pictures(head: Head) -> HeadPictures:
+    """Returns the usual preparation of pictures for a network with this head."""
+    return next(pictures for pictures in HEAD_PICTURES if pictures.fits(head))
+
+
+def recognise_family(model: Model) -> tuple[Family, ModelTraits] | None:
     """Returns the family that a network looks like, with the evidence; None if it fits none."""
-    specs = rows_of(model).specs
+    specs = row_layout(model).specs
     if len(specs) != 1:
         return None
     name, (dtype, shape) = next(iter(specs.items()))
@@ -118,25 +235,28 @@ def family_of(model: Model) -> tuple[Family, Looks] | None:
         tuple(dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim)
         for value in model.proto.graph.output
     )
-    looks = Looks(name, tuple(shape), outputs)
+    looks = ModelTraits(name, tuple(shape), outputs)
     return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
 
 
-def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) -> str:
+def describe_preprocessing(
+    model: Model, given: ImageOptions, kind: DataKind, *, hint: bool = True
+) -> str:
     """Returns a line with the preprocessing of calibration data and that usual for the network.
 
     Args:
         model: The model.
-        given: The user's image options.
+        given: The image options.
         kind: The kind of the data.
+        hint: False if ``given`` is the usual preprocessing.
     """
     if kind == "images":
-        text = f"Preprocessing: {_of_images(given)}"
+        text = f"Preprocessing: {_describe_options(given)}"
     elif kind == "arrays":
         text = "Preprocessing: none, arrays are used as they are; mean and std: none"
     else:
         text = "Preprocessing: none, inputs are synthetic; mean and std: none"
-    found = family_of(model)
+    found = recognise_family(model) if hint else None
     if found is None or (
         kind == "images" and (given.preset, given.mean, given.std, given.scale) != (None,) * 4
     ):
@@ -148,7 +268,7 @@ def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) ->
     )
 
 
-def _of_images(given: ImageOptions) -> str:
+def _describe_options(given: ImageOptions) -> str:
     own = with_preset(given, _COLOURS)
     parts = [
         f"resize {'cover' if own.resize is None else own.resize}",
