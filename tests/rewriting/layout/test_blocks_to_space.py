@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from tests.rewriting.boards import refused
+from tests.rewriting.boards import ORIN, XAVIER, refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 from tests.tries import tries
 
@@ -23,6 +23,16 @@ def reshaped(shape, middle, perm, result):
 
 def attribute(proto, name):
     return next((list(a.ints) or a.i for a in proto.attribute if a.name == name), None)
+
+
+@pytest.mark.parametrize("mode", [{"mode": "DCR"}, {"mode": "CRD"}, {}])
+def test_depth_to_space_is_a_deconvolution(mode):
+    nodes = [node("DepthToSpace", "x", "y", blocksize=2, **mode)]
+    before = net(nodes, {"x": (2, 12, 5, 4)}, ["y"])
+    after = assert_rewrites(before, "depth-to-space")
+    assert ops(after) == ["ConvTranspose"]
+    assert refused(before)
+    assert all(not refused(after, board) for board in (ORIN, XAVIER))
 
 
 def test_pixel_unshuffle_is_depthwise():
