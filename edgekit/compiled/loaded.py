@@ -28,7 +28,7 @@ from edgekit.compiled.calls import (
 from edgekit.errors import BundleError, UsageError
 from edgekit.files import read_file
 from edgekit.knowledge import cache_folder
-from edgekit.pipeline.boards.addresses import board_of_host
+from edgekit.pipeline.boards.addresses import host_board
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.signature import rebuild
@@ -155,7 +155,7 @@ def load_network(
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(
             open_board(
-                board_of_host(board, root=root, python=python),
+                host_board(board, root=root, python=python),
                 state_folder=cache_folder(),
                 signer_public_key=key.with_name(f"{key.name}.pub"),
                 trust_key=trust_key,

@@ -23,7 +23,7 @@ from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.same_structure import with_structure
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
-from edgekit.config.loader import name_of, open_config
+from edgekit.config.loader import config_name, open_config
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
@@ -145,7 +145,7 @@ def compile_network(
         notes = [f"calibration is not read: {precision} has no scales"]
     # a module's class name, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
-    name = str(options.pop("name", None) or "") or name_of(made_of)[:_LONGEST_NAME]
+    name = str(options.pop("name", None) or "") or config_name(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
         options["calibration"] = calibration

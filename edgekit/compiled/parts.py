@@ -17,7 +17,7 @@ from edgekit.config.loader import Config, open_config
 from edgekit.errors import BoardError, UsageError
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.module_names import fits_module
-from edgekit.pipeline.boards.addresses import board_of_host
+from edgekit.pipeline.boards.addresses import host_board
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.deploy import Deployed
 from edgekit.pipeline.steps.rewrite import network as layers_of
@@ -232,6 +232,6 @@ class Part:
 
 def board_section(board: str) -> dict[str, str | int]:
     """Returns the configuration section of the board "USER@HOST:PORT"."""
-    here = board_of_host(board)
+    here = host_board(board)
     row = {"name": "board", "host": here.host, "port": here.port, "user": here.user}
     return {key: value for key, value in row.items() if value is not None}

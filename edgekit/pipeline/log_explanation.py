@@ -51,10 +51,12 @@ def explain_log(
                 f"the log fits several boards; the verdicts are those of {given['target']}: "
                 "--target names another"
             )
-    return replace(found, compare=_compared(model, whole.log, on_note, **given), notes=tuple(notes))
+    return replace(
+        found, compare=_compare_with_model(model, whole.log, on_note, **given), notes=tuple(notes)
+    )
 
 
-def _compared(
+def _compare_with_model(
     model: str,
     log: BuildLog,
     on_note: Callable[[str], object],

@@ -16,9 +16,9 @@ from edgekit.files import write_text
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.writing import save
-from edgekit.pipeline.outputs import may_write, may_write_for
-from edgekit.pipeline.steps.calibrate import calibrated
-from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
+from edgekit.pipeline.outputs import check_config_outputs, check_outputs
+from edgekit.pipeline.steps.calibrate import with_measured_ranges
+from edgekit.pipeline.steps.load import fp16_layers, source, translate_qdq, user_model
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import judgement, model, network
 from edgekit.placement.translation import is_typed
@@ -90,7 +90,7 @@ def from_qdq_document(
         )
     wanted = {"the plain model": out, "the calibration cache": cache}
     wanted |= {f"the precisions {path.name}": path for path in precisions}
-    may_write(Path(source), wanted)
+    check_outputs(Path(source), wanted)
     loaded = load(source, shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
     found = from_qdq(loaded, unequal=unequal)
     check_weights(found.model)
@@ -181,13 +181,13 @@ def to_qdq_document(
             where=context.file.target,
             hint=qdq_hint(),
         )
-    may_write_for(context.config, {"the Q/DQ model": out})
-    context = calibrated(context)
+    check_config_outputs(context.config, {"the Q/DQ model": out})
+    context = with_measured_ranges(context)
     found, net = scales(context), network(context)
     assert found is not None, "the precision is INT8"
     fp16 = fp16_layers(context, net)
     lowered = to_qdq(
-        named(context) if translated(context) is not None else model(context),
+        user_model(context) if translate_qdq(context) is not None else model(context),
         net,
         found.scales,
         fp16_layers=fp16,

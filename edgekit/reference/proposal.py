@@ -13,7 +13,7 @@ from edgekit.errors import GateError
 from edgekit.reference.accuracy import Accuracy, describe_metric
 from edgekit.reference.search_bounds import SearchBounds
 from edgekit.reference.sensitivity import Impact, Proposal
-from edgekit.text import all_of
+from edgekit.text import count_all
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _drop_superfluous(
 def shortfall(proposal: Proposal) -> str:
     """Returns a sentence that FP16 of all layers misses the accuracy too, with the numbers."""
     metric = proposal.metric
-    every = all_of(proposal.kernels, "INT8 kernel")
+    every = count_all(proposal.kernels, "INT8 kernel")
     if reaches_value(proposal.accuracy, metric, proposal.minimum):
         return (
             f"{'; '.join(proposal.accuracy.failures)} with {every} in FP16, so keeping layers in "

@@ -12,7 +12,7 @@ from edgekit.files import replacing
 from edgekit.network import writing
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.outputs import may_write
+from edgekit.pipeline.outputs import check_outputs
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.rewrite_proofs import verify_rewrites
 from tests.rewriting.nets import net, node, weight
@@ -53,7 +53,7 @@ def test_bad_places_are_refused_before_anything_is_done(tmp_path, save, record, 
     model.write_bytes(b"")
     places = {"the model": save and tmp_path / save, "the record": record and tmp_path / record}
     with pytest.raises(error) as caught:
-        may_write(model, places)
+        check_outputs(model, places)
     assert caught.value.hint
 
 

@@ -17,10 +17,10 @@ from edgekit.errors import GateError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.accuracy import gated
-from edgekit.pipeline.steps.calibrate import calibrated
+from edgekit.pipeline.steps.accuracy import pass_accuracy_gate
+from edgekit.pipeline.steps.calibrate import with_measured_ranges
 from edgekit.pipeline.steps.method import plan_scales
-from edgekit.pipeline.steps.plan import plan, take
+from edgekit.pipeline.steps.plan import plan, with_plan
 from edgekit.quantize.caches import make_cache, write_cache
 from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.runtime.golden import compare
@@ -112,12 +112,12 @@ def test_scores_that_one_scale_takes_to_zero_fail_the_gate_by_name(tmp_path):
     head(tmp_path / "net.onnx")
     path = config(tmp_path, more="accuracy: {metric: cosine, min: 0.9, fallback: none}")
     with Pipeline(load_config(path)) as pipeline:
-        context = calibrated(pipeline.context)
+        context = with_measured_ranges(pipeline.context)
         placed = plan(context)
         forced = tuple(replace(layer, precision="int8") for layer in placed.layers)
         share = replace(placed.plans[0], layers=forced)
         with pytest.raises(GateError) as caught:
-            gated(take(context, replace(placed, layers=forced, plans=(share,))))
+            pass_accuracy_gate(with_plan(context, replace(placed, layers=forced, plans=(share,))))
     assert caught.value.code == "accuracy.below-gate"
     assert "channels 4 to 5 of output 'y' collapse" in caught.value.message
     accuracy = caught.value.extra["accuracy"]

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from edgekit.benchmark.document import Bench
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
-from edgekit.reports.schema import checked
+from edgekit.reports.schema import parse_report
 from edgekit.results.comparison import compare
 from tests.reports import handmade_run
 from tests.results.measurements import bench, bench_json, times
@@ -85,16 +85,16 @@ def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
     document = report_document(handmade_run.facts()).to_json()
     document["bench"]["verdict"] = {"status": "INVALID", "reasons": [{"message": "hot"}]}
     # a CPU's time is a footnote
-    text = markdown(checked(document))
+    text = markdown(parse_report(document))
     places = [text.index(words) for words in ("Predicted for", "INVALID", "hot", "Latency, CPU")]
     assert places == sorted(places)
     document["bench"]["clock"] = "board-measured"
-    text = markdown(checked(document))
+    text = markdown(parse_report(document))
     places = [text.index(words) for words in ("INVALID", "hot", "Predicted for", "Latency, ")]
     assert places == sorted(places)
     assert "0.99873 ✅" in text
     document["accuracy"] |= {"min": None, "computed": "emulated on a CPU"}
-    found = seen(markdown(checked(document)))
+    found = seen(markdown(parse_report(document)))
     assert "Cosine to FP32 (16 synthetic inputs, seed 0, emulated on a CPU)" in found.text
     assert "0.99873\n" in found.text
 
@@ -143,7 +143,7 @@ def test_a_measurement_has_its_percentiles_and_what_it_takes():
     report["bench"] |= {key: sent[key] for key in ("latency_ms", "cold", "memory")}
     report["power"] = {"clock": "board-measured", "energy": sent["energy"]}
     document = Bench.model_validate(sent)
-    for found in (seen(markdown(document)), seen(markdown(checked(report)))):
+    for found in (seen(markdown(document)), seen(markdown(parse_report(report)))):
         for word in (
             "p50 (median)",
             "p90",

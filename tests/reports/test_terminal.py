@@ -10,7 +10,7 @@ from edgekit.placement.plan import BuilderGroups, MeasuredPart, Reformat, Share
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
-from edgekit.reports.schema import checked
+from edgekit.reports.schema import parse_report
 from edgekit.reports.terminal.summary import summary_plan, terminal_summary
 from edgekit.reports.text import change
 from edgekit_device.protocol.codec import write
@@ -131,7 +131,7 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
     assert "309 of 314" in markdown(document)
     accuracy["groups"] = [{**groups[0], "snr_db": "high"}]
     with pytest.raises(DataError, match=r"accuracy\.groups\[0\]\.snr_db"):
-        checked({**document.to_json(), "accuracy": accuracy})
+        parse_report({**document.to_json(), "accuracy": accuracy})
 
 
 def test_a_cosine_of_what_does_not_vary_is_no_headline():

@@ -38,9 +38,9 @@ from edgekit.benchmark.trace.chrome import (
 )
 from edgekit.benchmark.trace.layers import (
     Owners,
-    laid_layers,
+    device_parts,
+    layer_slices,
     layers_args,
-    parts_of,
 )
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
 from edgekit.network.module_tree import layer_modules
@@ -172,9 +172,9 @@ def _measured(
         nodes = profile.get((run.lane, run.segment), ())
         inside = within.get((run.lane, run.segment), ())
         layers = (
-            laid_layers(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
+            layer_slices(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
         )
-        for device, start, end, own in parts_of(run, layers):
+        for device, start, end, own in device_parts(run, layers):
             track = process.free_track(device, start)
             frames.setdefault((run.lane, run.frame), []).append((track, start))
             process.add(

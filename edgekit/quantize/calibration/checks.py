@@ -14,7 +14,7 @@ from edgekit.network.model import SAME_VALUES, Model
 from edgekit.network.plugins import plugin_for
 from edgekit.quantize.calibration.histograms import FEWEST, ValueHistogram
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.text import all_of, counted, listed
+from edgekit.text import count_all, counted, listed
 
 if TYPE_CHECKING:
     from edgekit.quantize.data.rows import CalibrationSamples
@@ -174,7 +174,7 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
         "then"
     )
     if not varies:
-        every = f"{all_of(count, 'sample')} {'is' if count == 1 else 'are'}"
+        every = f"{count_all(count, 'sample')} {'is' if count == 1 else 'are'}"
         raise DataError(
             f"{every} constant: input {names} has one value everywhere, which shows no range",
             code="data.constant",
