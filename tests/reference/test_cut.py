@@ -258,7 +258,7 @@ def test_an_engine_that_onnx_runtime_refuses_names_segment_and_node() -> None:
 
 
 def test_a_large_unstripped_engine_reads_its_weights_in_place() -> None:
-    columns = 2_000_000
+    columns = 20_000_000
     weight = np.zeros((4, columns), np.float32)
     weight[3, -1] = 2
     model = model_of([node("MatMul", "x W", "y")], {"W": weight}, {"x": (1, 4)}, ["y"])
