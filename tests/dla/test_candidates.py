@@ -1,6 +1,5 @@
 """Grouping into loadables: runs in graph order, equal batch, the slot limit, linear time."""
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +11,6 @@ from edgekit.dla.judge import judge
 from edgekit.dla.loadables import find_candidates
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.targets.loader import get
-from tests.counted_work import lines_of
 from tests.dla.one_layer import XAVIER
 from tests.tries import tries
 
@@ -33,55 +31,6 @@ def grouped(
 ) -> list[tuple[str, bool]]:
     ok = {layer.name: layer.name not in gpu.split() for layer in network.layers}
     return [("".join(c.layers), c.retained) for c in find_candidates(network, ok, limit, precision)]
-
-
-def test_a_chain_is_cut_where_a_layer_is_on_the_gpu() -> None:
-    chain = graph({"a": "", "b": "a", "c": "b", "d": "c", "e": "d"})
-    assert grouped(chain) == [("abcde", True)]
-    assert grouped(chain, "c") == [("ab", True), ("de", True)]
-    assert grouped(chain, "a e") == [("bcd", True)]
-    assert grouped(chain, "a b c d e") == []
-
-
-def test_parallel_branches_are_one_candidate() -> None:
-    """b1 and b2 share no tensor and no path (as Gemm_1, Gemm_2, Gemm_4 of DETR)."""
-    net = graph({"g": "", "p": "g", "q": "g", "r": "g", "h": "p q r"})
-    assert grouped(net, "g h") == [("pqr", True)]
-
-
-def test_a_branch_over_the_gpu_does_not_rejoin_its_run() -> None:
-    """x -> pool (GPU) -> excite -> product with x: the product cannot be in x's loadable."""
-    net = graph({"x": "", "p": "x", "e": "p", "m": "x e", "y": "m"})
-    assert grouped(net, "p") == [("x", True), ("emy", True)]
-
-
-def test_layers_after_a_gpu_layer_at_the_input_join_the_first_run() -> None:
-    net = graph({"g": "", "a": "g", "b": "", "c": "a b"})
-    assert grouped(net, "g") == [("abc", True)]
-
-
-def test_only_one_batch_size_in_a_loadable() -> None:
-    net = graph({"a": "", "b": "a", "c": "b", "d": "c"}, {"c": 2, "d": 2})
-    assert grouped(net) == [("ab", True), ("cd", True)]
-    # the builder cuts ("Segmenting subgraph due to mismatched batch size") and joins nothing again
-    apart = graph({"a": "", "b": "", "c": "a"}, {"b": 4})
-    assert grouped(apart) == [("a", True), ("b", True), ("c", True)]
-
-
-def test_a_run_takes_in_nothing_that_comes_later() -> None:
-    """k and v of every decoder layer read the encoder alone (Gemm_93 and Gemm_94, Gemm_112 and
-    Gemm_113 of DETR): each pair is a candidate."""
-    edges = {"k": "", "v": "", "G": "k v", "a": "G", "H": "a", "l": "", "w": "", "I": "l w a"}
-    net = graph({**edges, "b": "I"})
-    assert grouped(net, "G H I") == [("kv", True), ("alw", True), ("b", True)]
-    rows = graph({**edges, "b": "I"}, {"k": 9, "v": 9, "l": 9, "w": 9})
-    assert grouped(rows, "G H I") == [("kv", True), ("a", True), ("lw", True), ("b", True)]
-
-
-def test_a_cut_for_the_batch_leaves_the_run_as_it_is() -> None:
-    """q, then k and v of more rows, then what reads q over the GPU: the next run, not k's."""
-    net = graph({"q": "", "k": "", "v": "", "G": "q", "m": "G", "n": ""}, {"k": 9, "v": 9})
-    assert grouped(net, "G") == [("q", True), ("kv", True), ("mn", True)]
 
 
 @pytest.mark.parametrize(
@@ -193,22 +142,6 @@ def test_candidates_follow_each_other_among_the_layers_of_the_dla(
         over_gpu = {name for name, others in above.items() if not ok[name] and others & earlier}
         changes = shapes[before.layers[0]] != shapes[after.layers[0]]
         assert changes or above[after.layers[0]] & over_gpu
-
-
-def test_work_is_linear_in_layers() -> None:
-    lines = []
-    for count in (500, 4000):
-        rng = random.Random(1)
-        names = [f"n{i}" for i in range(count)]
-        edges = {
-            name: " ".join({names[max(0, i - rng.randint(1, 9))] for _ in range(3)} - {name})
-            for i, name in enumerate(names)
-        }
-        network = graph(edges)
-        ok = {name: rng.random() < 0.8 for name in names}
-        lines.append(lines_of(lambda: find_candidates(network, ok, 16)))  # noqa: B023
-        assert sum(group.retained for group in find_candidates(network, ok, 16)) == 16
-    assert lines[1] < 12 * lines[0]
 
 
 def test_a_core_holds_eight_loadables_before_tensorrt_8() -> None:

@@ -22,7 +22,6 @@ from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.check_document import judged_layers
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import read, write
-from tests.counted_work import lines_of
 
 ORIN = get("jetson-agx-orin-64gb")
 XAVIER = get("jetson-agx-xavier")
@@ -219,19 +218,6 @@ def test_a_smaller_pool_is_disputed_likewise() -> None:
             assert (found.rule, found.need, found.documented) == ("memory.pool", 16 * MIB, 8 * MIB)
 
 
-def test_a_pool_that_the_build_makes_smaller() -> None:
-    net = chain((1, 32, 512, 512), 3)
-    names = ["l0", "l1", "l2"]
-    small = MemoryNeed(MIB, 16 * MIB, 4 * MIB)
-    (one,) = report_memory(net, judged([names]), ORIN, small)
-    assert [(b.pool, b.rule, b.need, b.limit) for b in one.broken] == [
-        ("local_dram", "memory.pool", 32 * MIB, 16 * MIB)
-    ]
-    assert one.need.local_dram == 32 * MIB
-    fits = MemoryNeed(MIB, 32 * MIB, 4 * MIB)
-    assert report_memory(net, judged([names]), ORIN, fits)[0].broken == ()
-
-
 def test_a_core_adds_up_dram_and_shares_sram() -> None:
     net = chain((1, 32, 64, 64), 4)
     report = report_memory(net, judged([["l0"], ["l2"], ["l3"]], retained=2), ORIN)
@@ -248,17 +234,6 @@ def test_generations_differ_where_the_sources_say() -> None:
     # 64 biases: FP19 in four bytes on Orin, two on Xavier
     assert on_orin.raw.global_dram - on_xavier.raw.global_dram == 64 * 2
     assert (on_orin.limits.managed_sram, on_xavier.limits.managed_sram) == (MIB, 4 * MIB)
-
-
-def test_many_loadables_cost_no_more_than_one() -> None:
-    """A walk over all layers for each would take minutes for 10,000 layers."""
-    lines = []
-    for layers in (250, 2000):
-        net = chain((1, 8, 4, 4), layers)
-        judgement = judged([[f"l{i}"] for i in range(0, layers, 2)], retained=layers // 2)
-        assert len(report_memory(net, judgement, ORIN)) == layers // 2  # the first reads the rules
-        lines.append(lines_of(lambda: report_memory(net, judgement, ORIN)))  # noqa: B023
-    assert lines[1] < 9 * lines[0]
 
 
 def test_a_candidate_over_a_limit_stays_on_the_gpu_and_says_why() -> None:

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import pytest
-
 from edgekit.dla.judge import judge
 from edgekit.dla.memory import cbuf_use, loadable_sizes, predict_need, report_memory
 from edgekit.dla.sparsity import assess_sparsity
@@ -66,16 +64,6 @@ def test_a_scale_for_the_input_alone_is_an_fp16_build() -> None:
     mixed = place(NET, lone, ORIN, precision="int8")
     assert {layer.precision for layer in mixed.layers} == {"fp16"}
     assert mixed.predicted == place(NET, half, ORIN, precision="fp16").predicted
-
-
-@pytest.mark.parametrize("count", range(6))
-def test_a_mixed_loadable_lies_between_the_two(count: int) -> None:
-    scales = dict.fromkeys(list(NET.tensors)[:count], 0.1)
-    (mixed,) = report_memory(NET, judged(scales), ORIN)
-    (low,) = report_memory(NET, judged(EVERY), ORIN)
-    (high,) = report_memory(NET, judged(None, "fp16"), ORIN)
-    assert low.raw.local_dram <= mixed.raw.local_dram <= high.raw.local_dram
-    assert low.need.local_dram <= mixed.need.local_dram <= high.need.local_dram
 
 
 def test_a_tensor_between_two_precisions_takes_the_larger_format() -> None:
@@ -156,27 +144,3 @@ def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:
     ]
     typed = judge(QUANTIZED, ORIN, tensorrt="11.4.1", fp16_layers={"conv"})
     assert typed.precisions == judge(QUANTIZED, ORIN, tensorrt="11.4.1").precisions
-
-
-def test_a_rule_of_fp16_alone_holds_for_a_layer_left_in_fp16() -> None:
-    """Some widths fit the convolution buffer with INT8 weights and not with FP16 ones."""
-    wide = {n: convolutions(2, channels=n, side=32) for n in (256, 512, 1024, 2048, 4096)}
-    found = {
-        n: (
-            judge(net, ORIN, tensorrt="10.3"),
-            judge(net, ORIN, tensorrt="10.3", fp16_layers={"c1"}),
-        )
-        for n, net in wide.items()
-    }
-    split = [
-        (low, retained)
-        for low, retained in found.values()
-        if low.verdicts["c1"].ok and not retained.verdicts["c1"].ok
-    ]
-    assert split
-    for _, retained in split:
-        assert retained.verdicts["c0"].ok
-        assert {reason.rule for reason in retained.verdicts["c1"].reasons} <= {
-            "convolution.cbuf",
-            "convolution.cbuf_limit",
-        }

@@ -1,13 +1,11 @@
 """Q/DQ nodes and scales by TensorRT release, and the precision that each layer runs in."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from edgekit.dla.judge import judge, release_warnings
-from edgekit.dla.rules import load_rules
+from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Network, Tensor
@@ -75,25 +73,6 @@ def test_before_q_and_dq_nodes_keep_the_whole_network_off_the_dla(precision: str
         assert "calibration cache" in verdict.reasons[0].fix
     assert found.candidates == ()
     assert set(found.placed.values()) == {"GPU"}
-
-
-def test_dequantised_weights_alone_are_explicit_quantisation() -> None:
-    plain = chain(("conv", "CONVOLUTION", ["x"], CONV))
-    weights = replace(plain, operators=frozenset({"Conv", "DequantizeLinear"}))
-    assert judged(plain, IMPLICIT).verdicts["conv"].ok
-    assert not judged(weights, "10.7").verdicts["conv"].ok
-    assert judged(weights, precision="fp16").verdicts["conv"].ok
-
-
-def test_a_release_newer_than_all_sources_is_said_to_be() -> None:
-    def warnings_of(release: str) -> tuple[str, ...]:
-        found = judged(QUANTIZED, release)
-        return release_warnings(QUANTIZED, found, get(ORIN))
-
-    newest = load_rules().newest
-    assert not any("newer" in text for text in warnings_of(newest))
-    assert "newer than the newest" in warnings_of(f"{newest}.1")[0]
-    assert newest in warnings_of("12.0")[0]
 
 
 def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:

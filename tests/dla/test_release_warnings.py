@@ -111,16 +111,6 @@ def test_every_release_newer_than_the_sources_has_the_same_notes(tensorrt: str) 
     assert "not stated" in unstated
 
 
-def test_no_xavier_is_told_to_use_a_jetpack_of_orin() -> None:
-    (reason,) = (
-        judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt="10.3")
-        .verdicts["x"]
-        .reasons
-    )
-    assert "8.5.2" in reason.fix
-    assert "6.2" not in reason.fix
-
-
 @pytest.mark.parametrize("tensorrt", ["8.6", "10.3", "10.7"])
 def test_weakly_typed_releases_cast_by_themselves(tensorrt: str) -> None:
     assert warnings_of(RELU, tensorrt=tensorrt) == warnings_of(RELU, "fp32", tensorrt) == ()

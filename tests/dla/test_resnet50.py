@@ -5,9 +5,6 @@ the reshape behind the classifier on the GPU, pools of 1/4/64 and 1/2/8 MiB in I
 backbone's local pool is 16 MiB and the global pools are the same.
 """
 
-import json
-import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +15,8 @@ from edgekit.dla.judge import judge
 from edgekit.dla.memory import core_memory, predict_need, report_memory
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Network, loadable_name
-from edgekit.placement.check_document import judged_layers, make_summary
+from edgekit.placement.check_document import make_summary
 from edgekit.targets.loader import get
-from edgekit_device.protocol.codec import write
 from tests.dla.dla_nets import resnet50
 
 MIB = 1 << 20
@@ -77,43 +73,6 @@ def test_what_fusion_took_is_known_by_the_builders_names(net: Network) -> None:
         loadable_name(net, [])
 
 
-@pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
-def test_against_the_log_itself(net: Network) -> None:
-    (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
-    text = log.read_text(errors="replace")
-    found = judge(net, get("jetson-agx-orin-64gb"))
-    ours = {
-        place: [la for la in net.layers if found.placed[la.name] == place]
-        for place in ("DLA", "GPU")
-    }
-    assert re.findall(r"\[DlaLayer\] (.*)", text) == [la.builder_name for la in ours["DLA"]]
-    on_gpu = [f"{la.kind}: {la.builder_name}" for la in ours["GPU"]]
-    assert re.findall(r"\[GpuLayer\] (.*)", text) == on_gpu
-    offloaded = re.findall(r"(\{ForeignNode\[.*\]\}) successfully offloaded", text)
-    assert offloaded == [loadable_name(net, group.layers) for group in found.candidates]
-    warned = re.findall(r"Layer '(.*)' \((\w+)\): Unsupported on DLA", text)
-    known = {(part.name, part.kind) for layer in net.layers for part in layer.absorbed}
-    assert set(warned) <= known | {(la.name, la.kind) for la in ours["GPU"]}
-
-
-def test_layers_and_loadables_of_the_real_build(net: Network) -> None:
-    found = judge(net, get("jetson-agx-orin-64gb"))
-    assert len(net.layers) == 122
-    backbone, classifier = found.candidates
-    assert (len(backbone.layers), backbone.retained, classifier.retained) == (119, True, True)
-    assert backbone.layers[0] == "/conv1/Conv"
-    assert backbone.layers[-1] == "/layer4/layer4.2/relu_2/Relu"
-    assert classifier.layers == ("/fc/Gemm",)
-    assert {name for name, place in found.placed.items() if place == "GPU"} == {
-        "/avgpool/GlobalAveragePool",
-        "reshape_after_/fc/Gemm",
-    }
-    pool = found.verdicts["/avgpool/GlobalAveragePool"]
-    assert [reason.rule for reason in pool.reasons] == ["reduce.function"]
-    assert pool.certainty == "certain"
-    assert found.verdicts["reshape_after_/fc/Gemm"].certainty == "disputed"
-
-
 @pytest.mark.parametrize(
     ("precision", "pools"),
     [("int8", [(1, 4, 64), (1, 2, 8)]), ("fp16", [(1, 16, 64), (1, 2, 8)])],
@@ -128,41 +87,6 @@ def test_pools_of_the_real_build(
     assert sizes == [(a * MIB, b * MIB, c * MIB) for a, b, c in pools]
 
 
-def test_layers_are_listed_as_the_contract_says(net: Network) -> None:
-    target = get("jetson-agx-orin-64gb")
-    judgement = judge(net, target)
-    layers = [write(layer) for layer in judged_layers(net, judgement)]
-    assert json.loads(json.dumps(layers)) == layers
-    assert write(make_summary(net, judgement)) == {
-        "layers": 122,
-        "dla_layers": 120,
-        "gpu_layers": 2,
-        "dla_macs_fraction": 1.0,
-    }
-    first, last = layers[0], layers[-1]
-    assert set(first) == {
-        "name",
-        "kind",
-        "nodes",
-        "from",
-        "dla",
-        "placed",
-        "graph_output",
-        "macs",
-        "weight_bytes",
-        "output_bytes",
-        "loadable",
-        "dropped",
-        "rewrites",
-        "module",
-    }
-    assert first["macs"] == 64 * 112 * 112 * 3 * 49
-    assert (first["weight_bytes"], first["output_bytes"]) == (64 * 3 * 49 + 64, 64 * 112 * 112)
-    assert (last["nodes"], last["from"], last["graph_output"]) == ([], ["/fc/Gemm"], True)
-    assert set(last["dla"]["reasons"][0]) == {"rule", "message", "found", "limit", "source", "fix"}
-    assert last["dla"]["certainty"] == "disputed"
-
-
 def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
     target = get("jetson-agx-orin-64gb")
     found = judge(net, target, max_loadables=1)
@@ -170,21 +94,6 @@ def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
     assert found.verdicts["/fc/Gemm"].ok
     assert found.placed["/fc/Gemm"] == "GPU"
     assert 0.99 < make_summary(net, found).dla_macs_fraction < 1
-
-
-def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:
-    found = judge(net, get("jetson-orin-nano-8gb"))
-    assert found.candidates == ()
-    assert set(found.placed.values()) == {"GPU"}
-    rules = {reason.rule for v in found.verdicts.values() for reason in v.reasons}
-    assert rules == {"general.no_dla"}
-
-
-def test_a_layer_without_scales_is_judged_in_fp16(net: Network) -> None:
-    names = [name for name in net.tensors if not name.startswith("/layer1")]
-    scales = dict.fromkeys(names, 0.1)
-    found = judge(net, get("jetson-agx-orin-64gb"), scales=scales)
-    assert found.placed["/layer1/layer1.0/conv1/Conv"] == "DLA"
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])

@@ -15,7 +15,7 @@ from edgekit.network.model import Network
 from edgekit.placement.explanation import find_layer
 from edgekit.placement.gpu_reasons import gpu_reasons
 from edgekit.placement.inputs import resolve_pins
-from edgekit.placement.placing import PlacementQuery, UserConstraints
+from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Options, Pin
 from edgekit.targets.loader import get
 from tests.network.onnx_making import conv_net, write
@@ -74,15 +74,6 @@ def test_pins_take_modules_and_the_later_one_wins(network: Network) -> None:
     assert {name for name, device in pins.items() if device == "DLA"} == of(
         network, "feat", "feat.conv1"
     )
-
-
-def test_a_later_pin_takes_layers_from_a_module(network: Network) -> None:
-    target = get("jetson-agx-orin-64gb")
-    judgement = judge(network, target, precision="fp16", tensorrt=target.tensorrt)
-    options = Options(pins=(Pin("feat", "DLA"), Pin("n0", "GPU")))
-    constraints = UserConstraints(PlacementQuery(network, judgement, target, "fp16", None, options))
-    held = [set(one.layers) for one in constraints.all if one.kind == "pin"]
-    assert held == [of(network, "feat", "feat.conv2"), {"n0"}]
 
 
 def test_a_report_says_which_module_was_pinned(network: Network) -> None:

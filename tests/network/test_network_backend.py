@@ -15,34 +15,11 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.network.writing import save
-from tests.network.onnx_making import DATA, light
+from tests.network.onnx_making import DATA
 
-LIGHT = sorted(path.stem.removeprefix("light_") for path in (DATA / "light").glob("*.onnx"))
 SMALL = sorted(DATA.glob("*/*/model.onnx"))
 # what TensorRT cannot hold: strings, sequences, training, open shapes; and PRelu before opset 7
 REFUSED = {"model.type", "model.domain", "model.dynamic_shape", "model.opset"}
-
-
-def test_the_lists_are_not_empty() -> None:
-    assert len(LIGHT) == 9
-    assert len(SMALL) >= 100
-
-
-@pytest.mark.parametrize("name", LIGHT)
-def test_light(name: str) -> None:
-    model = load(light(name))
-    network = layers(model)
-    names = [layer.name for layer in network.layers]
-    assert len(set(names)) == len(names)
-    stood_for = {node for layer in network.layers for node in layer.nodes}
-    assert stood_for == {node.name for node in model.proto.graph.node}
-    known = set(network.inputs)
-    for layer in network.layers:
-        assert set(layer.inputs) <= known
-        known |= set(layer.outputs)
-    assert known == set(network.tensors)
-    assert set(network.outputs) <= known
-    assert len(model.proto.SerializeToString()) < 200_000
 
 
 @pytest.mark.few(50)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from edgekit.network.loading.load import canonical, load
+from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Network
-from tests.network.onnx_making import conv_net, light, make, node, values, write
+from tests.network.onnx_making import conv_net, make, node, values, write
 
 
 def graph(tmp_path: Path, proto: onnx.ModelProto) -> Network:
@@ -137,16 +136,6 @@ def test_convolution(
     assert layer.params["out_maps"] == 6
     assert layer.macs == network.tensors["y"].elements * 2 * 9
     assert layer.weight_elements == 6 * 2 * 9 + 6
-
-
-def test_deconvolution_padding_from_output_shape(tmp_path: Path) -> None:
-    nodes = [node("ConvTranspose", "x w", "y", strides=[2, 2], output_shape=[8, 8])]
-    layer = only(tmp_path, make(nodes, {"x": [1, 4, 4, 4]}, ["y"], {"w": values([4, 5, 3, 3])}))
-    assert layer.kind == "DECONVOLUTION"
-    assert layer.params["out_maps"] == 5
-    begin, end = layer.params["pads"][:2], layer.params["pads"][2:]
-    assert all(b + e == 1 for b, e in zip(begin, end, strict=True))
-    assert layer.macs == 4 * 16 * 5 * 9
 
 
 def test_one_dimensional_convolution_is_made_two_dimensional(tmp_path: Path) -> None:
@@ -313,70 +302,3 @@ def test_slices_count_from_the_end(tmp_path: Path) -> None:
     assert params["starts"] == (0, 1, 0, 3)
     assert params["sizes"] == (1, 2, 6, 2)
     assert params["strides"] == (1, 1, 1, 2)
-
-
-def test_many_outputs_keep_unique_names(tmp_path: Path) -> None:
-    outputs = [f"o{index}" for index in range(24)]
-    proto = make(
-        [node("Split", "x", " ".join(outputs), axis=1, name="s")], {"x": [1, 24, 1, 1]}, outputs
-    )
-    names = [layer.name for layer in graph(tmp_path, proto).layers]
-    assert len(set(names)) == 24
-
-
-# billions of multiply-accumulates and millions of weights, as published for these networks
-@pytest.mark.parametrize(
-    ("name", "count", "gmacs", "mweights"),
-    [("resnet50", 176, 4.09, 25.6), ("vgg19", 49, 19.6, 143.7), ("shufflenet", 187, 0.125, 1.42)],
-)
-def test_light_models(name: str, count: int, gmacs: float, mweights: float) -> None:
-    network = layers(load(light(name)))
-    assert len(network.layers) == count
-    assert sum(layer.macs for layer in network.layers) / 1e9 == pytest.approx(gmacs, rel=0.01)
-    weights = sum(layer.weight_elements for layer in network.layers) / 1e6
-    assert weights == pytest.approx(mweights, rel=0.01)
-
-
-def test_densenets_scales() -> None:
-    kinds = Counter(layer.kind for layer in layers(load(light("densenet121"))).layers)
-    assert kinds["SCALE"] == 363
-    assert kinds["ELEMENTWISE"] == 0
-
-
-def test_a_clip_between_computed_bounds_is_a_max_and_a_min() -> None:
-    nodes = [
-        node("ReduceMax", "x", "high", name="largest", keepdims=0),
-        node("Clip", "x low high", "y", name="clip"),
-    ]
-    proto = make(nodes, {"x": [1, 4, 3, 3]}, ["y"], {"low": np.array(0, np.float32)})
-    network = layers(canonical(proto, None))
-    found = [layer for layer in network.layers if "clip" in layer.nodes]
-    assert [(la.kind, la.params["function"]) for la in found] == [
-        ("ELEMENTWISE", "MAX"),
-        ("ELEMENTWISE", "MIN"),
-    ]
-    assert found[0].inputs == ("x",)
-    assert found[1].inputs[0] == found[0].outputs[0]
-    # the computed bound has no dimensions: a shuffle gives it four
-    assert network.tensors[found[1].inputs[1]].shape == (1, 1, 1, 1)
-    assert found[1].outputs == ("y",)
-    assert [constant.name for constant in network.constants] == ["low"]
-
-
-def test_a_clip_of_integers_is_a_maximum_and_a_minimum(tmp_path: Path) -> None:
-    """NVIDIA's parser (RTX 1.7.1) writes so the Clips of RT-DETR's sampling indices."""
-    proto = make(
-        [
-            node("Cast", "x", "i", to=onnx.TensorProto.INT64, name="cast"),
-            node("Clip", "i low high", "c", name="clip"),
-            node("Cast", "c", "y", to=onnx.TensorProto.FLOAT, name="back"),
-        ],
-        {"x": (1, 4)},
-        ["y"],
-        {"low": np.int64(0), "high": np.int64(7)},
-    )
-    found = graph(tmp_path, proto).layers
-    assert [(layer.kind, layer.params.get("function")) for layer in found[1:3]] == [
-        ("ELEMENTWISE", "MAX"),
-        ("ELEMENTWISE", "MIN"),
-    ]

@@ -99,23 +99,6 @@ def test_saving_into_no_folder(tmp_path: Path) -> None:
     assert caught.value.code == "model.unwritable"
 
 
-def _run(part: Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    result: np.ndarray = session(part, optimise=False).run(None, feeds)[0]
-    return result
-
-
-def test_the_parts_of_a_cut_model_give_the_whole(tmp_path: Path) -> None:
-    model = load(write(conv_net(), tmp_path))
-    head = model.cut({"conv", "relu"}, ["x"], ["r"])
-    tail = model.cut({"pool", "flatten", "fc"}, ["r"], ["y"])
-    assert [t.name for t in head.proto.graph.initializer] == ["w", "b"]
-    assert all(not t.raw_data for t in head.proto.graph.initializer)
-    assert [v.name for v in tail.proto.graph.value_info] == ["p", "f"]
-    middle = _run(head, {"x": X})
-    got = _run(tail, {"r": middle})
-    np.testing.assert_array_equal(got, plain(conv_net()))
-
-
 @pytest.mark.parametrize(
     ("nodes", "inputs", "outputs", "code"),
     [

@@ -191,14 +191,6 @@ def test_expressions_give_the_shapes_after_a_plugin(
     assert not model.graph.unknown
 
 
-def test_without_outputs_the_function_shows_them(
-    proto_of: Callable[..., Path], tmp_path: Path
-) -> None:
-    model = load(proto_of(), plugins=[own(tmp_path)])
-    assert model.graph.shape("g") == (1, 4, 2, 2)
-    assert model.graph.dtype("g") == "float32"
-
-
 @pytest.mark.parametrize(
     ("function", "words", "hint"),
     [
@@ -445,39 +437,11 @@ def test_a_wrong_section_is_an_error_of_its_line(keys: str, words: str) -> None:
     assert all(problem.where.startswith("f.yaml:6:") for problem in caught.value.problems)
 
 
-def test_an_unknown_format_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(CONFIG % "formats: ['int8:chw33']", "f.yaml", Path())
-    (problem,) = caught.value.problems
-    for word in ("'int8:chw33'", "fp16:hwc8", "int8:chw32", "fp32:chw"):
-        assert word in problem.message
-
-
 def test_an_operator_has_one_plugin() -> None:
     text = CONFIG % "version: '1'"
     text = text.replace("target", "    - acme::Fold\ntarget")
     with pytest.raises(ConfigError, match="'acme::Fold' is listed twice"):
         parse_config(text, "f.yaml", Path())
-
-
-@pytest.mark.parametrize(
-    ("keys", "where", "words"),
-    [
-        ("outputs: [{shape: [1, 4, 'x0[9]', 4]}]", "6:55", "'x0[9]' does not fit node 'fold'"),
-        ("python: 'nowhere:f'", "nowhere:f", "module 'nowhere' does not exist"),
-        ("version: '3'", "6:7", "plugin_version '1', but this one has '3'"),
-    ],
-)
-def test_a_configuration_says_where_a_plugin_is_wrong(
-    proto_of: Callable[..., Path], tmp_path: Path, keys: str, where: str, words: str
-) -> None:
-    proto_of()
-    path = tmp_path / "net.yaml"
-    path.write_text(CONFIG % keys)
-    with pytest.raises(EdgekitError) as caught:
-        edgekit.check(path)
-    assert words in caught.value.message
-    assert where in caught.value.where
 
 
 def test_a_function_that_makes_nan_is_what_to_correct(

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.model import Model
-from edgekit.network.synthetic import synthetic_description, synthetic_inputs
+from edgekit.network.synthetic import synthetic_inputs
 
 
 def model(*inputs: tuple[str, int, list[Any]], nodes: Any = (), weights: Any = ()) -> Model:
@@ -79,8 +79,3 @@ def test_what_cannot_be_made_is_said() -> None:
         next(iter(synthetic_inputs(model(("x", TensorProto.FLOAT, ["batch", 3])), 1)))
     with pytest.raises(ModelError, match="cannot generate synthetic data"):
         next(iter(synthetic_inputs(model(("x", TensorProto.STRING, [1])), 1)))
-
-
-def test_description_is_for_people() -> None:
-    assert synthetic_description(16, 0) == "16 synthetic images, seed 0"
-    assert synthetic_description(1, 7) == "1 synthetic image, seed 7"

@@ -11,14 +11,12 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.errors import DataError
 from edgekit.knowledge import data_folder
-from edgekit.placement.check import check_model
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Options
 from edgekit.targets.board import Target
 from edgekit.targets.jetpack import jetpacks
 from edgekit.targets.loader import get
 from edgekit.tensorrt.releases import release, rules_for
-from tests.dla.builder import Builder
 from tests.placement.test_place import chain
 
 
@@ -53,18 +51,6 @@ def test_a_copy_of_a_board_has_the_same_numbers(name: str, tmp_path: Path) -> No
     assert jetpacks(copy) == jetpacks(board)
     on = release(board.tensorrt)
     assert rules_for(["VC"], on, copy.platform) == rules_for(["VC"], on, board.platform)
-
-
-@pytest.mark.parametrize("tensorrt", [None, "10.8"])
-def test_a_copy_of_a_board_is_checked_alike(tensorrt: str | None, tmp_path: Path) -> None:
-    net = Builder(x=(1, 64, 32, 32))
-    model = net.save(tmp_path, net.conv("y", "x", 64, 64))
-    name = "jetson-agx-orin-64gb"
-    found, same = (
-        check_model(model, target=board, tensorrt=tensorrt).document.to_json()
-        for board in (copied(name, tmp_path), get(name))
-    )
-    assert str(found).replace("another", name) == str(same)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from edgekit.errors import GateError
-from edgekit.placement.placing import explain_conflict, find_conflict
+from edgekit.placement.placing import find_conflict
 from edgekit.placement.plan import Options, Pin
 from tests.placement.queries import query_for, with_options
 
@@ -50,26 +50,6 @@ def test_a_bound_alone_says_what_can_be_had(small):
     assert found.smallest
     assert found.best["latency_us"] == pytest.approx(best, rel=1e-6)
     assert holds(small, bounds={"latency_us": found.best["latency_us"] * 1.0001})
-
-
-def test_two_constraints_that_only_together_conflict(small):
-    free = small.plan(Options(objective="gpu_time")).predicted.gpu_us
-    pinned = small.plan(Options(objective="gpu_time", pins=(Pin("pool", "GPU"),))).predicted.gpu_us
-    assert free < pinned
-    bound = (free + pinned) / 2
-    one = with_options(
-        small,
-        bounds={"gpu_us": bound, "energy_uj": 1e9},
-        max_transitions=20,
-        pins=(Pin("conv1", "GPU"), Pin("pool", "GPU")),
-    )
-    with pytest.raises(GateError) as caught:
-        one.plan()
-    explain_conflict(one, caught.value)
-    texts = [constraint["text"] for constraint in caught.value.to_json()["conflict"]]
-    assert texts == ["pin pool=GPU", f"bound gpu_us={bound:.10g}"]
-    assert "pin pool=GPU" in caught.value.message
-    assert f"gpu_us is {pinned:.6g} at best" in caught.value.message
 
 
 def test_a_pin_against_a_verdict_names_the_rule(small):

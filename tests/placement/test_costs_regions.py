@@ -61,19 +61,6 @@ def test_a_layer_that_a_dla_can_run_saves_nothing_for_certain(net: Network) -> N
     assert soft not in find_regions(model(), net, {net.layers[soft].name: True}).saved_us
 
 
-def test_check_and_plan_say_the_same(net: Network, judged: Judgement) -> None:
-    notes = forecast(net, judged, ORIN)
-    assert notes is not None
-    plan = place(net, judged, ORIN, precision="fp16")
-    alone, auto = plan.baselines["gpu_only"], plan.baselines["tensorrt_auto"]
-    assert alone is not None
-    assert auto is not None
-    assert notes.gpu_only_us == pytest.approx(alone.latency_us, abs=1e-5)
-    assert notes.auto_us == pytest.approx(auto.latency_us, abs=1e-5)
-    assert plan.optimal
-    assert plan.predicted.latency_us <= alone.latency_us
-
-
 def test_the_first_layer_on_a_dla_pays_and_the_second_does_not(
     net: Network, judged: Judgement
 ) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
-import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +207,7 @@ def no_more_than_any_cut(path: Path, objective: str, metric: str) -> None:
     assert len(plan.loadables) <= best_single_cut(result, metric)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "objective", "metric"),
     [
@@ -225,6 +223,7 @@ def test_a_detector_has_no_more_loadables_than_the_best_cut(
     no_more_than_any_cut(file, objective, metric)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["yolo11n", "yolo26n"])
 def test_a_loadable_more_than_the_best_cut_gains_more_than_the_noise(file: Path) -> None:
     plan = edgekit.plan(file, target=NAME, placement={"objective": "gpu_time"})
@@ -233,23 +232,6 @@ def test_a_loadable_more_than_the_best_cut_gains_more_than_the_noise(file: Path)
     few = {"objective": "gpu_time", "max_loadables": count - 1, "slack": 0}
     with_fewer = edgekit.plan(file, target=NAME, placement=few)
     assert plan_value(with_fewer) > (1 + noise()) * plan_value(plan)
-
-
-@pytest.mark.parametrize("name", ["yolo11n"])
-def test_the_reason_names_the_modules_in_text_and_document(file: Path, tmp_path: Path) -> None:
-    plan = edgekit.plan(file, target=NAME)
-    assert plan.fewer is not None
-    assert plan.fewer.gpu_modules
-    command = [sys.executable, "-m", "edgekit", "plan", str(file), "-t", NAME]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    words = " ".join(done.stdout.split())
-    assert f"kept whole on the GPU: {', '.join(plan.fewer.gpu_modules)}" in words
-    assert "1 loadable fewer for" in words
-    devices = {layer.name: layer.device for layer in plan.layers}
-    network = check_model(file, target=NAME).network
-    for layer in network.layers:
-        if layer.module in plan.fewer.gpu_modules:
-            assert devices.get(layer.name, "GPU") == "GPU"
 
 
 @pytest.mark.parametrize("name", ["yolo11n"])
@@ -265,6 +247,7 @@ def test_a_pin_by_module_keeps_a_region_whole(file: Path) -> None:
     assert any(device != "GPU" for device in devices.values())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["yolo11n", "hf_detr_resnet50"])
 def test_a_standalone_build_names_the_cut_that_makes_it_possible(file: Path) -> None:
     with pytest.raises(EdgekitError) as refused:
@@ -276,48 +259,3 @@ def test_a_standalone_build_names_the_cut_that_makes_it_possible(file: Path) -> 
     plan = edgekit.plan(file, target=NAME, build={"mode": "standalone"}, model=section)
     assert {layer.device for layer in plan.layers} == {"DLA0"}
     assert f"({len(plan.layers)} layers" in refused.value.hint
-
-
-def exported(module: object, shape: tuple[int, ...], path: Path) -> Path:
-    torch = pytest.importorskip("torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(module, (torch.zeros(shape),), path, dynamo=False, opset_version=17)
-    return path
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("name", ["yolo11n", "yolo26n"])
-def test_a_network_of_ultralytics_has_no_more_loadables_than_the_best_cut(
-    tmp_path: Path, name: str
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ultralytics = pytest.importorskip("ultralytics")
-        module = ultralytics.YOLO(f"{name}.yaml").model.eval()
-    module.model[-1].export = True
-    path = exported(module, (1, 3, 640, 640), tmp_path / "net.onnx")
-    no_more_than_any_cut(path, "latency", "latency_us")
-
-
-@pytest.mark.whole
-def test_detr_of_transformers_has_no_more_loadables_than_the_best_cut(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        transformers = pytest.importorskip("transformers")
-        pytest.importorskip("timm")
-        config = transformers.DetrConfig(use_pretrained_backbone=False)
-        detr = transformers.DetrForObjectDetection(config).eval()
-
-    class Plain(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = detr
-
-        def forward(self, pixels: object) -> object:
-            found = self.inner(pixel_values=pixels)
-            return found.logits, found.pred_boxes
-
-    path = exported(Plain(), (1, 3, 480, 640), tmp_path / "net.onnx")
-    no_more_than_any_cut(path, "latency", "latency_us")

@@ -90,12 +90,6 @@ def test_a_pin_that_no_pool_can_hold_is_an_error_with_the_limit() -> None:
     assert plan_of(net, pins=(Pin("*", "GPU"),)).loadables == ()
 
 
-def test_a_loadable_that_sources_disagree_on_has_a_note() -> None:
-    net = chain(["CONVOLUTION"], channels=5600, size=4)
-    (note,) = [one for one in plan_of(net, pins=(Pin("*", "DLA"),)).notes if "disagree" in one]
-    assert "by the documented size of its weights" in note
-
-
 def test_a_smaller_sram_is_taken_as_it_is() -> None:
     plan = plan_of(chain(["CONVOLUTION"] * 2), gpu=False, pools={"managed_sram": 300_000})
     assert plan.pools["managed_sram"] == 1 << 18

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.cli import main
-from edgekit.network.writing import save
 from edgekit.placement.costs.kernel_costs import noise
-from tests.network.test_recurrent_layers import network as recurrent
-from tests.pipeline.nets import small_net
-from tests.rewriting.made_up import classified, pooled
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -176,44 +170,6 @@ def test_sparsity_is_offered_where_it_shortens_the_latency(
     assert ("saved (predicted)" in reported) is pays
 
 
-def models(folder: Path) -> list[Path]:
-    """Networks that break rules whose fix depends on the layer."""
-    small_net(folder / "small.onnx")
-    save(pooled(7), folder / "pooled.onnx")
-    for op in ("LSTM", "GRU"):
-        recurrent(folder / f"{op}.onnx", op, 4, 1, 16, 16)
-    save(classified(2), folder / "classified.onnx")
-    chain(folder / "chain.onnx", 16, 14, 1)
-    return sorted(folder.glob("*.onnx"))
-
-
-def test_explain_says_what_check_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each fix of a check stands under its rule, or under the operator that the rule points to."""
-    seen = set()
-    for path in models(tmp_path):
-        for layer in edgekit.check(path, target=ORIN, precision="fp16").to_json()["layers"]:
-            for reason in layer["dla"]["reasons"]:
-                rule = json.loads(printed(capsys, "explain", reason["rule"], "--json"))
-                known = [one["fix"] for one in rule["fixes"]] or [rule["fix"]]
-                if any("explain OPERATOR" in fix for fix in known):
-                    words = ("check", str(path), "-t", ORIN, "--layer", layer["name"], "--json")
-                    op = json.loads(printed(capsys, *words))["layers"][0]["op"]
-                    known.append(json.loads(printed(capsys, "explain", op, "--json"))["fix"])
-                # what depends on the layer is said in general
-                general = (
-                    "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
-                    "height x width of the window",
-                    "H x W",
-                )
-                forms = [
-                    re.sub("|".join(map(re.escape, map(re.escape, general))), ".+", re.escape(fix))
-                    for fix in known
-                ]
-                assert any(re.fullmatch(form, reason["fix"]) for form in forms), reason
-                seen.add(reason["rule"])
-    assert {"reduce.function", "shuffle.rank", "general.kind", "pooling.window"} <= seen
-
-
 def test_check_of_a_layer_names_the_rewrite_that_does_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,9 +184,3 @@ def test_check_of_a_layer_names_the_rewrite_that_does_it(
     layers = {row["name"]: row for row in edgekit.check(path, target=ORIN).to_json()["layers"]}
     assert layers["pool0"]["rewrites"] == [name]
     assert layers["conv0_0"]["rewrites"] == []
-
-
-def test_the_page_says_the_limits() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "check.md").read_text(encoding="utf-8")
-    assert f"{100 * noise():.1f} %" in page
-    assert f"{100 * noise(extrapolated=True):.0f} %" in page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from edgekit.placement.profiles.reader import read_profile
 from edgekit.targets.loader import get
 from tests.buildlog import timing_log as tl
 from tests.buildlog.nets import classifier
-from tests.dla.dla_nets import resnet50
 
 ORIN = "jetson-agx-orin-64gb"
 STEM = "{ForeignNode[/stem/Conv.../stem/Relu]}"
@@ -261,17 +259,3 @@ def test_what_the_engine_took_as_a_whole_bounds_its_parts(
     assert measured[whole_us] == pytest.approx(min(whole_us, measured[None]), rel=0.02)
     assert ("as a whole" in notes[whole_us]) == (whole_us < measured[None])
     assert "as a whole" not in notes[None]
-
-
-@pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
-def test_resnet50_as_the_builder_places_it_takes_what_it_took(tmp_path: Path) -> None:
-    (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
-    network, board = resnet50(tmp_path), get(ORIN)
-    options = Options(profile=read_profile(log))
-    plan = place(network, judge(network, board), board, precision="int8", options=options)
-    auto = plan.baselines["tensorrt_auto"]
-    assert auto is not None
-    assert auto.latency_us == pytest.approx(1278.58, rel=0.02)  # GPU compute time of dla_int8.log
-    assert plan.predicted.latency_us < auto.latency_us
-    assert plan.measured is not None
-    assert plan.measured.unmatched == ()

@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.cli.main import main
 from edgekit.dla.judge import judge
 from edgekit.errors import EdgekitError, GateError
 from edgekit.network.loading import load as load_module
@@ -168,39 +167,7 @@ def test_two_hybrid_engines_keep_what_was_measured_of_such_a_board(
     assert alone * 2 * kept > made.predicted.throughput_qps > alone * 2 * kept * 0.6
 
 
-def test_a_mix_of_hybrid_engines_has_no_fewer_frames_than_engines_of_one_device(
-    tmp_path: Path,
-) -> None:
-    model = chain(tmp_path / "chain.onnx")
-    free = plan(model, "throughput", dla_cores=[0])
-    whole = plan(model, "throughput", dla_cores=[0], max_transitions=0)
-    assert free.optimal
-    assert free.predicted.throughput_qps >= whole.predicted.throughput_qps
-    assert free.constraints.max_transitions is None
-    alone = free.baselines["gpu_only"].throughput_qps
-    assert whole.predicted.throughput_qps > alone
-
-
-def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) -> None:
-    model = chain(tmp_path / "chain.onnx")
-    cheapest = plan(model, "energy", dla_cores=[0])
-    alone = plan(model, "energy", dla_cores=[])
-    assert cheapest.optimal
-    assert cheapest.predicted.energy_uj <= alone.predicted.energy_uj * (1 + 1e-9)
-    gpu = plan(model, "latency", dla_cores=[]).baselines["gpu_only"]
-    assert alone.predicted.energy_uj == pytest.approx(gpu.energy_uj)
-    # one loadable in the middle of the GPU's work: more energy than the two one after the other
-    pins = [{"layers": f"conv{n}", "device": "DLA"} for n in (3, 4, 5)]
-    pins += [{"layers": f"conv{n}", "device": "GPU"} for n in (0, 1, 2, 6, 7, 8, 9)]
-    shared = plan(model, "energy", dla_cores=[0], pin=pins)
-    net, board = layers_module.layers(load_module.load(model)), get(BOARD)
-    judged = judge(net, board, precision="int8")
-    watts = prepare(net, judged, board, precision="int8").request.model.watts
-    gpu_us = shared.predicted.gpu_us
-    in_a_row = gpu_us * watts("GPU") + (shared.predicted.latency_us - gpu_us) * watts("DLA0")
-    assert shared.predicted.energy_uj > in_a_row * 1.005
-
-
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_at_a_low_rate_the_dla_costs_more_energy_than_the_gpu_and_back_to_back_less(
     precision: str,
@@ -272,32 +239,6 @@ def test_a_rate_that_no_plan_keeps_up_with_is_named(tmp_path: Path) -> None:
     assert caught.value.exit_code == 1
 
 
-def shows(model: str, *options: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["plan", model, "-t", BOARD, "--quiet", *options])
-    assert caught.value.code == 0
-
-
-def test_every_table_says_which_energy_it_shows(tmp_path: Path, capsys) -> None:
-    model = chain(tmp_path / "chain.onnx", 4)
-    for option, words in (([], "energy, back to back"), (["--rate-hz", "10"], "energy at 10/s")):
-        for question in (
-            [],
-            ["--what-if", "cores none"],
-            ["--pareto", "latency,energy"],
-            ["--modes", "MAXN,50W"],
-            ["--objective", "energy"],
-        ):
-            shows(model, *option, *question)
-            shown = " ".join(capsys.readouterr().out.split())
-            assert words in shown
-    shows(model, "--what-if", "rate 10")
-    assert "energy, back to back; then at 10/s" in capsys.readouterr().out
-    pages = tmp_path / "plan.html"
-    shows(model, "--rate-hz", "10", "--report", str(pages))
-    assert "Energy at 10/s" in pages.read_text()
-
-
 def test_a_rate_is_for_one_network(tmp_path: Path) -> None:
     one = {"name": "a", "onnx": chain(tmp_path / "chain.onnx", 2)}
     config = {
@@ -351,27 +292,6 @@ def test_a_placement_has_one_prediction_whatever_was_made_best(
     assert all(len(values) == 1 for values in by_placement.values()), by_placement
     assert len(by_placement) < len(OBJECTIVES)  # some of them are one placement
     assert len(baselines) == 2
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
-@pytest.mark.parametrize("cores", [[0], [0, 1]])
-def test_no_plan_has_less_energy_than_the_plan_for_energy(
-    tmp_path: Path, target: str, cores: list[int]
-) -> None:
-    model = chain(tmp_path / "chain.onnx")
-    made = {objective: plan(model, objective, target, dla_cores=cores) for objective in OBJECTIVES}
-    least = made["energy"]
-    assert least.optimal
-    others = [one.predicted for other in made.values() for one in (other, *other.plans)]
-    others += [one for other in made.values() for one in other.baselines.values() if one]
-    assert all(least.predicted.energy_uj <= one.energy_uj * (1 + 1e-6) for one in others)
-    assert least.bound <= min(one.energy_uj for one in others) * (1 + 1e-6)
-    # and as a bound it allows exactly what costs no more
-    limit = {"energy_uj": least.predicted.energy_uj * (1 + 1e-6)}
-    for objective in ("latency", "throughput"):
-        retained = plan(model, objective, target, dla_cores=cores, bounds=limit)
-        assert all(one.predicted.energy_uj <= limit["energy_uj"] for one in retained.plans)
 
 
 def test_a_front_has_the_energy_that_plans_have(tmp_path: Path) -> None:
@@ -456,30 +376,6 @@ def test_every_objective_says_what_nothing_supports(tmp_path: Path, objective: s
         if name in made.bands and value:
             least, most = made.bands[name]
             assert most / least == pytest.approx(high / low, rel=0.01)
-
-
-def test_what_nothing_supports_is_extrapolated_wherever_it_is_called_optimal(
-    tmp_path: Path,
-) -> None:
-    low, high = extrapolation().band
-    model = gated(tmp_path / "gated.onnx")
-    pins = [{"layers": "deep", "device": "DLA"}]
-    on_dla = plan(model, "latency", dla_cores=[0], pin=pins)
-    thor = plan(model, "latency", target="jetson-agx-thor")
-    for made in (on_dla, thor):
-        assert made.optimal
-        assert made.extrapolated
-        value = made.predicted.latency_us
-        assert made.bands["latency_us"][0] <= value * low * 1.001
-        assert made.bands["latency_us"][1] >= value * high * 0.999
-        document = made.to_json()
-        assert document["extrapolated"] == list(made.extrapolated)
-        said = [note for note in made.notes if "xtrapolated" in note]
-        assert said
-        assert all("extrapolated" in note.lower() for note in said)
-    supported = plan(chain(tmp_path / "chain.onnx"), "latency", dla_cores=[0])
-    assert supported.extrapolated == ()
-    assert supported.bands["latency_us"][1] < supported.predicted.latency_us * high
 
 
 def test_the_terminal_says_extrapolated_next_to_optimal(

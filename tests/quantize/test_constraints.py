@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,28 +85,6 @@ def test_what_tie_returns_keeps_every_constraint_and_changes_as_little_as_can_be
             layer = network.layer(name)
             assert change.tensor in (*layer.inputs, *layer.outputs)
     assert [c.bits for c in changes] == sorted((c.bits for c in changes), reverse=True)
-
-
-@given(cases())
-def test_tying_again_changes_nothing(case):
-    network, scales, on_dla, _ = case
-    once, _ = tie(network, scales, dla_layers=on_dla)
-    assert tie(network, once, dla_layers=on_dla) == (once, ())
-
-
-@given(cases(), st.randoms(use_true_random=False))
-def test_the_order_of_layers_and_of_scales_does_not_matter(case, random):
-    network, scales, on_dla, _ = case
-    layers, items = list(network.layers), list(scales.items())
-    random.shuffle(layers)
-    random.shuffle(items)
-    other = replace(network, layers=tuple(layers))
-    tied, changes = tie(network, scales, dla_layers=on_dla)
-    again, changed = tie(other, dict(items), dla_layers=on_dla)
-    assert tied == again
-    assert [(c.tensor, c.old, c.new) for c in changes] == [
-        (c.tensor, c.old, c.new) for c in changed
-    ]
 
 
 def test_tensors_that_several_layers_share_are_one_group():

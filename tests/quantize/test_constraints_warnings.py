@@ -2,8 +2,7 @@ from hypothesis import given
 
 from edgekit.dla.rules import load_rules
 from edgekit.dla.scales import scale_ties
-from edgekit.quantize.scales import Change, change_rows, constraint_warnings, tie, violations
-from edgekit_device.protocol.codec import write
+from edgekit.quantize.scales import Change, constraint_warnings, tie, violations
 from tests.quantize.quantize_nets import branches, make, node
 from tests.quantize.test_constraints import cases, equal_sets
 
@@ -72,31 +71,6 @@ def test_a_gate_keeps_its_scale_and_the_doubt_is_reported_for_the_dla_alone():
     assert constraint_warnings(network, scales, (), dla_layers=set()) == ()
     assert constraint_warnings(network, scales, (), fp16_layers={"y"}) == ()
     assert constraint_warnings(network, {**scales, "gate": 16.0}, ()) == ()
-
-
-def test_changes_as_plain_values():
-    change = Change("a", 0.5, 2.0, "pooling.int8_ranges", ("p", "q"), "b")
-    rows = change_rows([change, Change("z", None, 1.0, "pooling.int8_ranges", ("p",))])
-    assert write(rows) == [
-        {
-            "tensor": "a",
-            "old": 0.5,
-            "new": 2.0,
-            "bits": 2.0,
-            "rule": "pooling.int8_ranges",
-            "layers": ["p", "q"],
-            "widest": "b",
-        },
-        {
-            "tensor": "z",
-            "old": None,
-            "new": 1.0,
-            "bits": 0.0,
-            "rule": "pooling.int8_ranges",
-            "layers": ["p"],
-            "widest": "",
-        },
-    ]
 
 
 def test_the_rules_that_tie_are_notes_about_int8_with_sources():

@@ -124,17 +124,3 @@ def test_what_a_network_usually_wants_is_said(
         assert "mean and std: none" in text
         assert wanted in text
         assert ("Networks of" in text) == bool(wanted)
-
-
-def test_what_was_done_to_images_is_said_and_a_preset_needs_no_hint(tmp_path: Path) -> None:
-    shape = [1, 3, 224, 224]
-    model = network(tmp_path / "net.onnx", {"x": (TensorProto.FLOAT, shape)}, [1, 1000])
-    given = ImageOptions(preset="imagenet", std=[0.5])
-    text = describe_preprocessing(model, given, "images")
-    assert text == (
-        "Preprocessing: resize cover, pixels times 1/255, mean 0.485, 0.456, 0.406, std 0.5 "
-        "(preset imagenet)"
-    )
-    given = ImageOptions(resize="stretch")
-    text = describe_preprocessing(model, given, "images")
-    assert text.startswith("Preprocessing: resize stretch, pixels times 1/255, mean and std: none.")

@@ -232,16 +232,6 @@ def test_quantised_inside_a_body() -> None:
     assert (error.code, error.where) == ("qdq.subgraph", "choice")
 
 
-def test_operators_of_onnx_runtime_are_refused_with_the_format_to_export() -> None:
-    sheet = Sheet()
-    sheet.input("x", 1, 4)
-    sheet.node("QLinearAdd", "x x", "y", domain="com.microsoft")
-    with pytest.raises(ModelError) as caught:
-        sheet.model("y")
-    assert caught.value.code == "model.domain"
-    assert "QuantFormat.QDQ" in caught.value.hint
-
-
 def test_pairs_of_onnx_runtimes_own_domain_are_read() -> None:
     sheet = Sheet()
     weight = normal(0, 4, 4, 1, 1)

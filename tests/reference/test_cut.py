@@ -150,18 +150,6 @@ def test_two_lanes_share_engines_and_weights() -> None:
     assert np.array_equal(outputs[0], outputs[1])
 
 
-def test_builds_are_reproducible_and_progress_is_reported() -> None:
-    plan = plan_of(place_all(NETWORK, "fp16", lambda i: i // 3))
-    progress: list[tuple[int, int]] = []
-    build = build_reference(
-        cut_segments(MODEL, NETWORK, plan), None, progress=lambda a, b: progress.append((a, b))
-    )
-    again = build_reference(cut_segments(residual(), NETWORK, plan), None)
-    assert build.engines == again.engines
-    assert build.weights == again.weights
-    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_engines_hold_no_weight_and_full_engines_equal_refitted_ones(precision: str) -> None:
     plan = plan_of(place_all(NETWORK, precision, lambda i: i // 4))

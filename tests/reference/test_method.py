@@ -16,7 +16,6 @@ from onnx import helper, numpy_helper
 from PIL import Image
 
 import edgekit
-from edgekit.cli.main import main
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.placement.segments import cut_segments
@@ -26,7 +25,6 @@ from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.data.load import load_data
 from edgekit.reference.accuracy import accuracy
 from edgekit.reference.build import build_reference
-from edgekit.reference.method import MethodChoice, choice_note
 from tests.pipeline.nets import small_net
 from tests.reference.toy_nets import place_all, plan_of
 
@@ -266,21 +264,6 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
     assert choice["snr_db"][choice["method"]] > max(choice["snr_db"][n] for n in choice["failures"])
 
 
-def test_the_comparison_reports_how_far_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = network(tmp_path / "net.onnx", clip=True)
-    data = saved(tmp_path, glitches, 24)
-    with pytest.raises(SystemExit) as ended:
-        main(["calibrate", str(path), "-t", "jetson-agx-orin-64gb", "-v", "--data", data])
-    assert ended.value.code == 0
-    lines = capsys.readouterr().err
-    for method in ("FP32", "entropy", "mse"):
-        assert f"comparing calibration methods on inputs 1 to 8: {method}" in " ".join(
-            lines.split()
-        )
-
-
 def test_methods_that_cannot_be_reported_apart_are_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,41 +278,3 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
     (step,) = [step for step in document["steps"] if step["name"] == "build"]
     assert "INT8 by entropy, because the methods give equal results here" in step["detail"]
     assert "999" not in note + step["detail"]
-
-
-def _choice(**change: Any) -> MethodChoice:
-    found: dict[str, Any] = {
-        "method": "percentile",
-        "measured_snr_db": {},
-        "failures": {},
-        "inputs": 64,
-        "snr_db": {"percentile": 16.8, "minmax": 17.3, "mse": 16.5, "entropy": 12.7},
-        "compared": {"percentile": 64, "minmax": 64, "mse": 64, "entropy": 8},
-        "held_out": 64,
-    }
-    return MethodChoice(**found | change)
-
-
-def test_a_method_that_loses_too_much_is_named_once_with_its_better_figure() -> None:
-    lost = "channels 4 to 83 of 'boxes' collapse"
-    assert choice_note(_choice(failures={"minmax": [lost]}, held_out=20)) == (
-        "Calibration method: percentile. SNR against FP32 on 64 inputs, 44 of them among those of "
-        "the ranges: percentile 16.8 dB, mse 16.5 dB; emulated on this machine. entropy was "
-        f"clearly worse after 8 inputs (12.7 dB). minmax (17.3 dB) is not taken: {lost}"
-    )
-
-
-def test_methods_near_each_other_are_told_apart_by_the_measured_inputs() -> None:
-    note = choice_note(_choice(measured_snr_db={"percentile": 19.8, "minmax": 15.8, "mse": 13.7}))
-    assert "minmax, mse, percentile are within 1 dB of the best (minmax 17.3 dB" in note
-    assert (
-        "percentile is nearest to FP32 on the inputs that the ranges were measured on (percentile "
-        "19.8 dB, minmax 15.8 dB, mse 13.7 dB)" in note
-    )
-
-
-def test_where_every_method_loses_too_much_one_remedy_is_told() -> None:
-    note = choice_note(_choice(failures={name: [f"{name} collapses"] for name in METHODS}))
-    assert note.count("collapses") == 1
-    assert "calibration: {data: FOLDER, count: 500}" in note
-    assert "--sensitivity" in note

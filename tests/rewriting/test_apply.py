@@ -7,7 +7,6 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.network.writing import save
-from edgekit.rewriting.rules.order import REMOVED, REWRITES
 from edgekit.targets.loader import get
 from tests.rewriting.made_up import (
     Convolution,
@@ -261,15 +260,3 @@ def test_equal_places_are_judged_once(monkeypatch):
     assert len(applied) == 30
     # the first, the last and those between, before and after, some neighbours already rewritten
     assert len(calls) <= 12
-
-
-def test_every_rewrite_says_what_it_is():
-    names = [item.name for item in REWRITES]
-    assert len(set(names)) == len(names)
-    for item in REWRITES:
-        assert item.reason
-        assert item.operators
-        assert item.name == item.name.lower().replace("_", "-")
-        assert isinstance(item.enabling, bool)
-        assert item.approximate == item.name.startswith("approx-")
-    assert not REMOVED & set(names)

@@ -107,34 +107,6 @@ def test_without_rates_all_run_once_or_as_often_as_they_can(small, objective):
         assert document["upper"]["value"] == pytest.approx(end, abs=1e-4)
 
 
-def test_two_networks_pinned_to_one_core_run_one_after_the_other_and_share_its_slots(small):
-    pins = (Pin("conv*", "DLA"), Pin("fc*", "GPU"))
-    members = [small(name, 1000, dla_cores=(0,), pins=pins) for name in "ab"]
-    document = place_several(members, TARGET).to_json()
-    check(document)
-    assert document["loadables"]["cores"]["DLA0"] == 2
-    members = [small(n, 1000, dla_cores=(0,), pins=pins, max_loadables=1) for n in "ab"]
-    with pytest.raises(GateError, match="1 loadables per core are too few") as caught:
-        place_several(members, TARGET)
-    assert caught.value.extra["binding"]["kind"] == "slots"
-
-
-def test_a_deadline_that_no_device_keeps_is_named(small):
-    with pytest.raises(
-        GateError, match=r"b needs .* ms even when it has the whole board"
-    ) as caught:
-        place_several([small("a", 100), small("b", 100, 0.001)], TARGET)
-    assert caught.value.exit_code == 1
-    assert caught.value.extra["binding"]["network"] == "b"
-
-
-def test_a_device_that_has_too_much_to_do_is_named(small):
-    members = [small(name, 20_000, 5.0, dla_cores=()) for name in "abc"]
-    with pytest.raises(GateError, match=r"GPU is \d+ % busy") as caught:
-        place_several(members, TARGET)
-    assert caught.value.extra["binding"]["utilisation"]["GPU"] > 1
-
-
 @pytest.mark.parametrize(
     ("rate", "deadline", "cores", "said"),
     [
@@ -185,13 +157,6 @@ def test_deadlines_that_only_contention_breaks_and_pins_that_leave_no_placement_
     with pytest.raises(GateError, match="hybrid engine uses only one") as caught:
         place_several([small("a", 1000, pins=pins)], TARGET, one_core=True)
     assert caught.value.extra["binding"]["kind"] == "placement"
-
-
-def test_rates_that_repeat_too_rarely_are_refused(small):
-    for rate in (29.97, 29.9999):
-        with pytest.raises(UsageError, match=r"repeat only after .* \(limit 60 frames\)") as caught:
-            place_several([small("a", 30), small("b", rate)], TARGET)
-        assert caught.value.code == "plan.hyperperiod"
 
 
 def branching(folder):

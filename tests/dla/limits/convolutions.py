@@ -55,6 +55,8 @@ CONVOLUTION = [
     _case("padding_kernel", conv(3, 3, pads=[2] * 4), conv(3, 3, pads=[2, 2, 2, 3]), "2x2x2x3",
           "3x3"),
     _case("padding_kernel", conv(1, 1), conv(1, 1, pads=[1, 0, 0, 0]), "1x0x0x0", "1x1"),
+    _case("padding_kernel", conv(3, 3, dilations=[2, 2], pads=[4] * 4),
+          conv(3, 3, dilations=[2, 2], pads=[4, 5, 4, 4]), "4x5x4x4", "5x5"),
     _case("padding_dilated", conv(3, 3, dilations=[2, 2], pads=[2] * 4),
           conv(3, 3, dilations=[2, 2], pads=[3, 2, 2, 2]), "3x2x2x2", "3x3", risk=True),
     _case("stride", conv(3, 3, size=(20, 20), strides=[8, 8]),

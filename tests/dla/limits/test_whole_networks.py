@@ -188,3 +188,28 @@ def test_every_rule_is_here() -> None:
     by_hand = {row[0] for row in HAND_MADE}
     assert deciding == in_tables | of_networks | by_hand
     assert not in_tables & by_hand
+
+
+@pytest.mark.parametrize("kind", ["CONSTANT", "MATRIX_MULTIPLY", "TOPK", "GATHER", "PLUGIN_V2"])
+def test_kinds_that_no_dla_has(kind: str) -> None:
+    assert not verdict(kind).ok
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("ACTIVATION", {"function": "RELU", "inputs": [(1, 64)], "output": (1, 64)}),
+        ("ELEMENTWISE", {"function": "SUM", "inputs": [(1, 9, 8), (1, 9, 8)], "output": (1, 9, 8)}),
+    ],
+)
+def test_below_four_dimensions_the_builder_counts_what_no_plan_places(
+    kind: str, params: dict[str, Any]
+) -> None:
+    found = verdict(kind, **params)
+    assert (found.ok, found.placeable, found.certainty) == (True, False, "disputed")
+    assert [reason.rule for reason in found.reasons] == ["general.rank_shuffles"]
+
+
+def test_the_operator_matrix_lends_its_fix() -> None:
+    found = verdict("UNARY", function="NEG", op="Neg")
+    assert "op_reconstruction/Neg.py" in found.reasons[0].fix

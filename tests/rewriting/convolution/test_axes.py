@@ -4,19 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
-from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, weight
+from tests.rewriting.convolution.models import conv
+from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node
 from tests.tries import tries
 
 ONE = "conv-1d"
-
-
-def conv(shape, weights, bias=True, seed=0, **attrs):
-    values = {"w": weight(*weights, seed=seed)}
-    if bias:
-        values["b"] = weight(weights[0], seed=seed + 10)
-    read = "x w b" if bias else "x w"
-    return net([node("Conv", read, "y", name="conv", **attrs)], {"x": shape}, ["y"], values)
 
 
 def test_a_sequence_is_an_image_of_width_one():
@@ -48,7 +40,3 @@ def test_images_and_computed_weights_stay():
     assert_untouched(conv((1, 3, 6, 6), (4, 3, 3, 3)), ONE)
     computed = net([node("Conv", "x v", "y")], {"x": (1, 3, 8), "v": (4, 3, 3)}, ["y"])
     assert_untouched(computed, ONE)
-
-
-def test_weights_are_derived():
-    assert_refits(lambda seed: conv((1, 6, 20), (8, 6, 5), seed=seed), ONE)

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
 
@@ -92,26 +91,6 @@ def test_a_batch_normalization_before():
     assert ops(after) == ["Conv"]
 
 
-def test_a_frozen_batch_normalization_written_out():
-    nodes = [
-        node("Conv", "x w", "h"),
-        node("Sub", "h m4", "c"),
-        node("Mul", "s4 c", "d"),
-        node("Div", "d v4", "e"),
-        node("Add", "e t4", "y"),
-    ]
-    given = values()
-    given |= {f"{n}4": given[n].reshape(1, 4, 1, 1) for n in "mstv"}
-    assert ops(assert_rewrites(net(nodes, {"x": (1, 4, 6, 6)}, ["y"], given), SCALE)) == ["Conv"]
-
-
-def test_the_normalization_of_an_input_goes_into_the_first_convolution():
-    nodes = [node("Sub", "x m4", "c"), node("Div", "c v4", "d"), node("Conv", "d w", "y")]
-    given = values()
-    given |= {f"{n}4": given[n].reshape(4, 1, 1) for n in "mv"}
-    assert ops(assert_rewrites(net(nodes, {"x": (1, 4, 6, 6)}, ["y"], given), BEFORE)) == ["Conv"]
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -158,9 +137,3 @@ def test_half_precision_is_folded_where_statistics_have_it_too():
     after = assert_rewrites(model(np.float16), NORM, tolerance=1e-2)
     assert ops(after) == ["Conv"]
     assert_untouched(model(np.float32), NORM)
-
-
-def test_weights_are_derived():
-    assert_refits(lambda seed: normalized(seed=seed), NORM)
-    assert_refits(lambda seed: arithmetic("Sub", (4, 1, 1), turned=True, seed=seed), SCALE)
-    assert_refits(lambda seed: arithmetic("Div", (), before=True, group=2, seed=seed), BEFORE)

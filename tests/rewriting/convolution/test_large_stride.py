@@ -5,37 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
-from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.rewriting.convolution.models import conv
+from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 from tests.tries import tries
 
 STRIDE = "large-stride"
-
-
-def conv(shape, weights, bias=True, seed=0, **attrs):
-    values = {"w": weight(*weights, seed=seed)}
-    if bias:
-        values["b"] = weight(weights[0], seed=seed + 10)
-    read = "x w b" if bias else "x w"
-    return net([node("Conv", read, "y", name="conv", **attrs)], {"x": shape}, ["y"], values)
 
 
 def assert_fits(after):
     assert not refused(after)
     assert not refused(after, "jetson-agx-xavier")
     assert_untouched(after, STRIDE)
-
-
-def test_the_patches_of_a_vision_transformer_are_blocks():
-    after = assert_rewrites(conv((1, 3, 64, 64), (12, 3, 16, 16), strides=[16, 16]), STRIDE)
-    assert [n.name for n in after.proto.graph.node] == ["conv:blocks", "conv"]
-    assert_fits(after)
-
-
-def test_patches_of_a_large_kernel_fit_too():
-    after = assert_rewrites(conv((1, 1, 128, 64), (2, 1, 64, 32), strides=[64, 32]), STRIDE)
-    assert ops(after) == ["Conv", "Conv"]
-    assert_fits(after)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +73,6 @@ def test_small_strides_and_prime_ones_over_both_limits_stay():
         ["y"],
     )
     assert_untouched(computed, STRIDE)
-
-
-def test_weights_are_derived():
-    attrs = {"strides": [10, 10], "pads": [1, 2, 3, 4]}
-    assert_refits(lambda s: conv((1, 3, 64, 64), (4, 3, 11, 12), seed=s, **attrs), STRIDE)
 
 
 @pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])

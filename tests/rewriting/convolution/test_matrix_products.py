@@ -8,7 +8,6 @@ from onnx import TensorProto
 
 from edgekit.rewriting.graph import RewriteGraph
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import (
     assert_rewrites,
     assert_untouched,
@@ -34,24 +33,6 @@ def gemm(view, shape=(1, 8, 7, 7), columns=5, bias=(5,), seed=0, **attrs):
     if view:
         nodes.insert(0, node(view, "x to" if view == "Reshape" else "x", "f", name="view"))
     return net(nodes, {"x" if view else "f": shape}, ["y"], weights)
-
-
-@pytest.mark.parametrize("view", ["Flatten", "Reshape"])
-def test_a_classifier_of_torchvision_reads_the_image(view):
-    after = assert_rewrites(gemm(view, transB=1), GEMM, gone=["Gemm", "Flatten"])
-    assert [n.name for n in after.proto.graph.node] == ["fc", "fc:rows"]
-    assert refused(after) == ["SHUFFLE"]  # the one that makes a 2-D output
-
-
-def test_rows_become_images_of_one_pixel():
-    model = net(
-        [node("Gemm", "x w b", "h"), node("Relu", "h", "r"), node("Gemm", "r v", "y")],
-        {"x": (3, 12)},
-        ["y"],
-        {"w": weight(12, 8), "b": weight(8), "v": weight(8, 4)},
-    )
-    after = assert_rewrites(model, GEMM, gone=["Gemm"])
-    assert ops(after) == ["Reshape", "Conv", "Reshape", "Relu", "Reshape", "Conv", "Reshape"]
 
 
 @pytest.mark.parametrize("bias", [None, (), (1,), (5,), (1, 5), (1, 1)])
@@ -136,33 +117,16 @@ def matmul(shape, matrix, add=None, first=False, seed=0, end="y"):
     return net(nodes, {"x": shape}, [end], weights)
 
 
-@pytest.mark.parametrize(
-    ("shape", "first", "made"),
-    [
-        ((2, 8), False, ["Reshape", "Conv", "Reshape"]),
-        ((2, 9, 8), False, ["Reshape", "Transpose", "Conv", "Transpose", "Reshape"]),
-        ((2, 3, 4, 8), False, ["Transpose", "Conv", "Transpose"]),
-        ((8, 6), True, ["Reshape", "Conv", "Reshape"]),
-        ((2, 8, 6), True, ["Reshape", "Conv", "Reshape"]),
-        ((2, 3, 8, 6), True, ["Transpose", "Conv", "Transpose"]),
-    ],
-)
-def test_a_matrix_works_along_one_axis(shape, first, made):
-    model = matmul(shape, (5, 8) if first else (8, 5), first=first)
-    after = assert_rewrites(model, MATMUL)
-    assert ops(after) == made
-    assert set(refused(after)) <= {"SHUFFLE"}
-    if len(shape) == 4:
-        assert not refused(after)
-
-
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(1, 5), st.booleans())
 @settings(max_examples=tries(25))
 def test_any_product(shape, columns, first):
     depth = shape[-2] if first else shape[-1]
     matrix = (columns, depth) if first else (depth, columns)
     add = None if first else (columns,)
-    assert_rewrites(matmul(tuple(shape), matrix, add, first), MATMUL, gone=["MatMul", "Add"])
+    after = assert_rewrites(
+        matmul(tuple(shape), matrix, add, first), MATMUL, gone=["MatMul", "Add"]
+    )
+    assert set(refused(after)) <= ({"SHUFFLE"} if len(shape) < 4 else set())
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 7, 7), (2, 8, 1, 1)])
@@ -214,8 +178,3 @@ def test_products_of_activations_and_of_a_matrix_for_each_batch_stay():
         {"w": np.eye(4, dtype=np.int64)},
     )
     assert_untouched(integers, MATMUL)
-
-
-def test_weights_are_derived():
-    assert_refits(lambda seed: gemm("Flatten", bias=(1,), seed=seed, alpha=0.5, transB=1), GEMM)
-    assert_refits(lambda seed: matmul((2, 9, 8), (8, 5), (5,), seed=seed), MATMUL)

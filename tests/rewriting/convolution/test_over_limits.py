@@ -7,27 +7,18 @@ from hypothesis import strategies as st
 from edgekit.dla.rules import rule_range
 from edgekit.rewriting.rules.convolutions import KernelAxis, ways
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
+from tests.rewriting.convolution.models import conv
 from tests.rewriting.nets import (
     assert_rewrites,
     assert_untouched,
     net,
     node,
     ops,
-    weight,
 )
 from tests.tries import tries
 
 KERNEL, DILATION = ALL = "large-kernel", "large-dilation"
 BOARDS = ("jetson-agx-orin-64gb", "jetson-agx-xavier")
-
-
-def conv(shape, weights, bias=True, seed=0, **attrs):
-    values = {"w": weight(*weights, seed=seed)}
-    if bias:
-        values["b"] = weight(weights[0], seed=seed + 10)
-    read = "x w b" if bias else "x w"
-    return net([node("Conv", read, "y", name="conv", **attrs)], {"x": shape}, ["y"], values)
 
 
 def assert_fits(after):
@@ -36,22 +27,9 @@ def assert_fits(after):
     assert_untouched(after, *ALL)
 
 
-def test_the_kernels_of_slak_are_two_convolutions_without_a_slice():
-    model = conv((1, 4, 40, 40), (4, 1, 51, 5), group=4, pads=[25, 2, 25, 2])
-    after = assert_rewrites(model, KERNEL)
-    assert [n.name for n in after.proto.graph.node] == ["conv", "conv:part", "conv:sum"]
-    assert_fits(after)
-
-
 def test_a_window_over_the_whole_image_is_sliced():
     after = assert_rewrites(conv((2, 2, 40, 64), (5, 2, 40, 64)), KERNEL)
     assert ops(after).count("Conv") == 4
-    assert_fits(after)
-
-
-def test_padding_over_the_limit_comes_before():
-    after = assert_rewrites(conv((1, 2, 40, 9), (2, 2, 65, 1), pads=[32, 0, 32, 0]), KERNEL)
-    assert "conv:zeros" in [n.name for n in after.proto.graph.node]
     assert_fits(after)
 
 
@@ -89,13 +67,6 @@ def test_any_large_kernel(large, small, stride, dilation, pads, along_width, gro
     assert not limited or stride > rule_range("convolution.stride")[1]
 
 
-def test_a_dilation_over_the_limit_becomes_single_taps():
-    model = conv((1, 3, 60, 50), (4, 3, 3, 2), pads=[40, 0, 40, 0], dilations=[40, 36])
-    after = assert_rewrites(model, DILATION)
-    assert ops(after).count("Add") == 5
-    assert_fits(after)
-
-
 @given(st.integers(33, 40), st.integers(1, 3), st.integers(0, 40), st.integers(1, 2))
 @settings(max_examples=tries(15))
 def test_any_large_dilation(dilation, taps, pad, stride):
@@ -127,8 +98,3 @@ def test_parts_that_read_only_padding_are_left_out():
     _, parts = next(iter(ways(axis.padded(29, 0))))
     assert sum(part.stop - part.first for part in parts) <= 64
     assert all(part.start < part.end for part in parts)
-
-
-def test_weights_are_derived():
-    assert_refits(lambda s: conv((1, 2, 50, 9), (2, 2, 51, 3), pads=[25, 1, 25, 1], seed=s), KERNEL)
-    assert_refits(lambda s: conv((1, 2, 80, 9), (2, 2, 3, 1), dilations=[36, 1], seed=s), DILATION)

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
 
@@ -36,26 +35,6 @@ def padded(
     else:
         nodes.append(node(reader, "q", "y"))
     return net([*nodes, *more], {"x": shape}, list(ends), values, opset=opset)
-
-
-@pytest.mark.parametrize("value", [None, 0.0])
-def test_the_padding_of_tensorflow_is_the_convolutions(value):
-    after = assert_rewrites(padded([0, 0, 0, 0, 0, 0, 1, 1], strides=[2, 2], value=value), FOLD)
-    assert [n.name for n in after.proto.graph.node] == ["conv"]
-    assert not refused(after)
-
-
-def test_more_padding_than_kernel_takes_a_larger_kernel():
-    model = padded([0, 0, 1, 1, 0, 0, 1, 1], weights=(4, 3, 1, 1))
-    after = assert_rewrites(model, FOLD)
-    assert ops(after) == ["Conv"]
-    assert not refused(after)
-
-
-def test_padded_channels_are_weights_less():
-    model = padded([0, 2, 1, 0, 0, 1, 0, 1], weights=(4, 6, 3, 3), pads=[1, 1, 0, 0])
-    after = assert_rewrites(model, FOLD)
-    assert ops(after) == ["Conv"]
 
 
 @given(
@@ -135,10 +114,3 @@ def test_padded_channels_of_groups_and_padding_over_the_limit_stay_for_others():
     groups = padded([0, 1, 0, 0, 0, 0, 0, 0], weights=(4, 2, 3, 3), group=2)
     assert_untouched(groups, FOLD)
     assert_untouched(padded([0, 0, 60, 1, 0, 0, 60, 1]), FOLD)
-
-
-def test_weights_are_derived():
-    def model(seed):
-        return padded([0, 2, 1, 0, 0, 1, 0, 1], weights=(4, 6, 3, 3), seed=seed)
-
-    assert_refits(model, FOLD)

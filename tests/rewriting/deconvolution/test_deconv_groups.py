@@ -5,22 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, found
 from tests.rewriting.nets import assert_rewrites, assert_untouched, ops
 from tests.tries import tries
 
 GROUPS = "deconv-groups"
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_depthwise_upsampling_is_one_dense_deconvolution(bias):
-    model = deconv((1, 16, 4, 4), (4, 4), maps=1, bias=bias, strides=[2, 2], group=16)
-    assert refused(model) == ["DECONVOLUTION"]
-    made = assert_rewrites(model, GROUPS)
-    assert ops(made) == ["ConvTranspose"]
-    assert "group" not in found(made, "ConvTranspose")[0]
-    assert refused(made) == refused(made, "jetson-agx-xavier") == []
 
 
 @pytest.mark.parametrize(
@@ -52,11 +41,6 @@ def test_any_groups(data):
     )
     made = assert_rewrites(model, GROUPS)
     assert all(attrs.get("group", 1) == 1 for attrs in found(made, "ConvTranspose"))
-
-
-@pytest.mark.parametrize(("channels", "groups"), [(6, 3), (128, 2), (128, 4)])
-def test_weights_follow_a_refit(channels, groups):
-    assert_refits(lambda seed: deconv((1, channels, 2, 2), (2, 2), seed=seed, group=groups), GROUPS)
 
 
 def test_what_is_left_alone():

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rewriting.boards import refused
-from tests.rewriting.convolution.refits import assert_refits
 from tests.rewriting.deconvolution.models import deconv, names
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
@@ -46,10 +45,6 @@ def test_padding_becomes_a_slice(kernel, attrs, left):
         assert refused(made, "jetson-agx-xavier") == []
 
 
-def test_the_dla_refuses_what_it_replaces():
-    assert refused(deconv((1, 4, 5, 6), (4, 4), strides=[2, 2], pads=[1] * 4)) == ["DECONVOLUTION"]
-
-
 @settings(max_examples=tries(25))
 @given(st.data())
 def test_any_padding(data):
@@ -81,13 +76,6 @@ def test_any_padding(data):
         assert_rewrites(model, PADDING)
     else:
         assert_untouched(model, PADDING)
-
-
-def test_weights_with_zeros_after_follow_a_refit():
-    assert_refits(
-        lambda seed: deconv((1, 4, 5, 6), (2, 2), seed=seed, strides=[3, 3], output_padding=[2, 1]),
-        PADDING,
-    )
 
 
 def test_what_is_left_alone():

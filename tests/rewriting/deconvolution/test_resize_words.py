@@ -7,14 +7,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from tests.rewriting.boards import refused
-from tests.rewriting.deconvolution.models import COORDINATES, found, names, resize
+from tests.rewriting.deconvolution.models import COORDINATES, found, resize
 from tests.rewriting.nets import (
     assert_rewrites,
     assert_same,
     assert_untouched,
     net,
     node,
-    ops,
     rewritten,
 )
 from tests.tries import tries
@@ -22,18 +21,6 @@ from tests.tries import tries
 SIZES, WORDS = "resize-sizes", "resize-coordinates"
 NEAREST = {"mode": "nearest", "how": "asymmetric", "nearest_mode": "floor"}
 LINEAR = {"mode": "linear", "how": "half_pixel"}
-
-
-@pytest.mark.parametrize("words", [NEAREST, LINEAR, LINEAR | {"how": "pytorch_half_pixel"}])
-def test_sizes_become_scales(words):
-    """PyTorch's interpolate to a size."""
-    model = resize((1, 2, 4, 5), sizes=[1, 2, 8, 15], **words)
-    assert refused(model) == ["RESIZE"]
-    made = assert_rewrites(model, SIZES)
-    assert ops(made) == ["Resize"]
-    assert names(made) == ["up"]
-    assert found(made, "Resize") == found(model, "Resize")
-    assert refused(made) == refused(made, "jetson-agx-xavier") == []
 
 
 def test_axes_and_the_aspect_ratio_are_written_out():
@@ -65,20 +52,6 @@ def test_half_precision_keeps_scales_in_single():
     inputs = {"x": ((1, 2, 3, 4), TensorProto.FLOAT16)}
     model = net([layer], inputs, outputs, {"s": np.array([1, 2, 6, 8])})
     assert refused(assert_rewrites(model, SIZES)) == []
-
-
-@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil"])
-@pytest.mark.parametrize(
-    "how", ["half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners"]
-)
-def test_nearest_by_whole_factors_repeats(how, rounding):
-    words = {"mode": "nearest", "how": how, "nearest_mode": rounding, "opset": 19}
-    # aligned corners repeat evenly only for some sizes
-    scales = [1, 1, 2, 1] if how == "align_corners" else [1, 1, 3, 32]
-    made = assert_rewrites(resize((1, 2, 4, 3), scales=scales, **words), WORDS)
-    wanted = {"mode": "nearest", COORDINATES: "asymmetric", "nearest_mode": "floor"}
-    assert found(made, "Resize") == [wanted]
-    assert refused(made) == refused(made, "jetson-agx-xavier") == []
 
 
 def test_linear_words_for_half_pixel():

@@ -12,7 +12,6 @@ from tests.rewriting.nets import (
     net,
     node,
     ops,
-    rewritten,
     weight,
 )
 from tests.tries import tries
@@ -27,38 +26,6 @@ def shuffle(source, output, middle, perm, result, prefix="s"):
         node("Reshape", [b, f"{b}_shape"], [output]),
     ]
     return nodes, {f"{a}_shape": np.array(middle), f"{b}_shape": np.array(result)}
-
-
-def shuffled(channels=12, groups=3, side=4, batch=1):
-    nodes, fixed = shuffle(
-        "x",
-        "y",
-        (batch, groups, channels // groups, side, side),
-        (0, 2, 1, 3, 4),
-        (batch, channels, side, side),
-    )
-    return net(nodes, {"x": (batch, channels, side, side)}, ["y"], fixed)
-
-
-def test_a_shuffle_is_one_convolution_on_the_dla():
-    before = shuffled()
-    after = assert_rewrites(before, "channel-shuffle")
-    assert ops(after) == ["Conv"]
-    assert refused(before)
-    assert not refused(after)
-    assert not refused(after, "jetson-agx-xavier")
-    # the node that writes the shuffle's result gives its name
-    assert after.proto.graph.node[0].name == "reshape_y"
-
-
-def test_forms_of_other_ranks_are_shuffles_too():
-    # [N, g, C/g * H * W] cannot say it; [N, g, C/g, H * W] and, with a batch of 1, [g, C/g, H * W]
-    nodes, fixed = shuffle("x", "y", (2, 3, 4, 25), (0, 2, 1, 3), (2, 12, 5, 5))
-    after = assert_rewrites(net(nodes, {"x": (2, 12, 5, 5)}, ["y"], fixed), "channel-shuffle")
-    assert ops(after) == ["Conv"]
-    nodes, fixed = shuffle("x", "y", (6, 2, 25), (1, 0, 2), (1, -1, 5, 5))
-    after = assert_rewrites(net(nodes, {"x": (1, 12, 5, 5)}, ["y"], fixed), "channel-shuffle")
-    assert ops(after) == ["Conv"]
 
 
 def test_a_permutation_within_groups_is_a_grouped_convolution():
@@ -160,15 +127,6 @@ def test_a_shuffle_next_to_an_ungrouped_convolution_costs_nothing(before):
     names = [item.name for item in model.proto.graph.node if item.op_type not in shuffle_ops]
     assert [item.name for item in after.proto.graph.node] == names
     assert not refused(after)
-
-
-def test_the_weights_of_a_folded_shuffle_follow_the_model():
-    order = np.arange(8).reshape(2, 4).T.ravel()
-    for seed in (0, 99):
-        after = rewritten(folded_net(seed=seed), "channel-shuffle-fold")
-        first = next(item for item in after.proto.graph.node if item.name == "first")
-        shuffled_weights = weight(8, 5, 3, 3, seed=seed).astype("f")[order]
-        assert np.array_equal(after.weights[first.input[1]], shuffled_weights)
 
 
 def test_a_grouped_neighbour_or_another_reader_keeps_the_shuffle():

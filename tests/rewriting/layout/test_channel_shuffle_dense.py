@@ -17,7 +17,6 @@ from tests.rewriting.nets import (
     net,
     node,
     ops,
-    rewritten,
     weight,
 )
 from tests.rewriting.zoo import ZOO
@@ -75,22 +74,6 @@ def test_the_shuffle_is_gone_and_the_cheaper_neighbour_is_dense():
     assert [item.name for item in after.proto.graph.node] == ["first", "last0"]
 
 
-def test_what_treats_channels_alone_is_reordered_too():
-    middle = [
-        node("BatchNormalization", "c scale shift mean var", "n"),
-        node("Relu", "n", "r"),
-        node("Conv", "r dw", "m", "depthwise", group=6, pads=[1, 1, 1, 1]),
-    ]
-    after = assert_rewrites(block(middle=middle, wide=(2, 5)), *BOTH)
-    assert ops(after) == ["Conv", "BatchNormalization", "Relu", "Conv", "Conv"]
-    assert groups_of(after) == [1, 6, 2]
-
-
-def test_several_readers_take_it_together():
-    after = assert_rewrites(block(readers=2, wide=(9, 2)), *BOTH)
-    assert groups_of(after) == [2, 1, 1]
-
-
 @settings(max_examples=tries(20))
 @given(
     groups=st.integers(2, 4),
@@ -101,17 +84,6 @@ def test_several_readers_take_it_together():
 def test_any_number_of_groups(groups, part, wide, readers):
     model = block(groups, part, wide, side=2, readers=readers)
     assert ops(assert_rewrites(model, *BOTH)) == ["Conv"] * (1 + readers)
-
-
-def test_the_weights_follow_the_model():
-    order = np.arange(6).reshape(2, 3).T.ravel()
-    for seed in (0, 50):
-        after = rewritten(block(wide=(2, 5), seed=seed), *BOTH)
-        made = after.weights[after.proto.graph.node[0].input[1]][:, :, 0, 0]
-        stored = weight(6, 2, 1, 1, seed=seed).astype("f")[:, :, 0, 0]
-        expected = np.zeros((6, 4), "f")
-        expected[:3, :2], expected[3:, 2:] = stored[:3], stored[3:]
-        assert np.array_equal(made, expected[order])
 
 
 def test_others_keep_the_permutation():

@@ -16,23 +16,6 @@ def concat(axis, *shapes):
     return net([node("Concat", names, ["y"], axis=axis)], inputs, ["y"])
 
 
-def test_rows_are_concatenated_between_transpositions():
-    before = concat(2, (1, 4, 30, 3), (1, 4, 40, 3))
-    after = assert_rewrites(before, "concat-sum", "concat-axis")
-    assert ops(after) == ["Transpose", "Transpose", "Concat", "Transpose"]
-    assert refused(before) == ["CONCATENATION"]
-    assert not refused(after)
-    assert [n.name for n in after.proto.graph.node if n.op_type == "Concat"] == ["concat_y"]
-
-
-def test_small_parts_are_padded_and_added():
-    before = concat(-1, (1, 4, 3, 5), (1, 4, 3, 2), (1, 4, 3, 1))
-    after = assert_rewrites(before, "concat-sum")
-    assert ops(after) == ["Conv", "Conv", "Add", "Conv", "Add"]
-    assert not refused(after)
-    assert not refused(after, "jetson-agx-xavier")
-
-
 @settings(max_examples=tries(25))
 @given(
     axis=st.sampled_from([2, 3]),

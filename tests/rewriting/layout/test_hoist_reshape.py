@@ -5,37 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rewriting.layout.boards import kinds_off
+from tests.rewriting.boards import kinds_off
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
 
 ALL = ("identity-removal", "merge-reshapes", "share-layout", "sink-reshape", "hoist-reshape")
-
-
-def test_vector_input_is_reshaped_once_at_the_border():
-    """Normalised sensor readings before the first product: all of it in 4-D."""
-    model = net(
-        [
-            node("Sub", "x mean", "a"),
-            node("Mul", "a deviation", "b"),
-            node("Relu", "b", "c"),
-            node("Reshape", "c up", "d"),
-            node("Conv", "d w", "e"),
-            node("Flatten", "e", "y"),
-        ],
-        {"x": (1, 6)},
-        ["y"],
-        {
-            "mean": weight(6),
-            "deviation": weight(6) ** 2 + 1,
-            "up": [1, 6, 1, 1],
-            "w": weight(4, 6, 1, 1),
-        },
-    )
-    after = assert_rewrites(model, *ALL)
-    assert ops(after) == ["Reshape", "Sub", "Mul", "Relu", "Conv", "Flatten"]
-    assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
-    assert [n.input[0] for n in after.proto.graph.node if n.op_type == "Reshape"] == ["x"]
 
 
 def test_residual_around_a_first_one_dimensional_layer():
@@ -55,22 +29,6 @@ def test_residual_around_a_first_one_dimensional_layer():
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Reshape", "Conv", "Add", "Relu", "Reshape"]
     assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
-
-
-def test_constants_follow_the_weights():
-    """The factor is reshaped by a recipe."""
-    for seed in (1, 2):
-        factor = weight(6, seed=seed)
-        model = net(
-            [node("Mul", "factor x", "a"), node("Reshape", "a up", "y")],
-            {"x": (2, 6)},
-            ["y"],
-            {"factor": factor, "up": [2, 6, 1, 1]},
-        )
-        after = assert_rewrites(model, "hoist-reshape")
-        read = next(n for n in after.proto.graph.node if n.op_type == "Mul").input[0]
-        assert after.weights[read].shape == (1, 6, 1, 1)
-        np.testing.assert_array_equal(after.weights[read].reshape(-1), factor.astype(np.float32))
 
 
 @given(

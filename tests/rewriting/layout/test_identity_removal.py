@@ -6,62 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 from tests.tries import tries
-
-_NOTHING = [
-    (node("Mul", "c one", "t"), {"one": np.float32(1)}),
-    (node("Mul", "one c", "t"), {"one": np.ones((1, 1))}),
-    (node("Div", "c one", "t"), {"one": np.float32(1)}),
-    (node("Add", "zero c", "t"), {"zero": np.zeros(1)}),
-    (node("Sub", "c zero", "t"), {"zero": np.float32(0)}),
-    (node("Pow", "c one", "t"), {"one": np.float32(1)}),
-    (node("Clip", "c", "t"), {}),
-    (node("Clip", ["c", "", ""], "t"), {}),
-    (node("Transpose", "c", "t", perm=[0, 1, 2, 3]), {}),
-    (node("Concat", "c", "t", axis=1), {}),
-    (node("Sum", "c", "t"), {}),
-    (node("Mean", "c", "t"), {}),
-    (node("Slice", "c zero big", "t"), {"zero": [0, 0], "big": [9, 2**31]}),
-    (node("Expand", "c shape", "t"), {"shape": [4, 1]}),
-    (node("Tile", "c ones", "t"), {"ones": [1, 1, 1, 1]}),
-    (node("Cast", "c", "t", to=TensorProto.FLOAT), {}),
-    (node("Resize", ["c", "", "ones"], "t", mode="linear"), {"ones": np.ones(4, np.float32)}),
-    (node("Resize", ["c", "", "", "sizes"], "t", mode="cubic"), {"sizes": [1, 3, 4, 5]}),
-    (node("AveragePool", "c", "t", kernel_shape=[1, 1]), {}),
-    (node("MaxPool", "c", "t", kernel_shape=[1, 1], strides=[1, 1]), {}),
-    (node("Pad", "c none", "t"), {"none": [0] * 8}),
-    (node("Reshape", "c to", "t"), {"to": [0, 3, -1, 5]}),
-    (node("ReduceMean", "c", "t", axes=[0]), {}),
-    (node("Split", "c", "t", axis=1), {}),
-]
-
-
-@pytest.mark.few(24)
-@pytest.mark.parametrize(("idle", "weights"), _NOTHING, ids=lambda i: getattr(i, "op_type", ""))
-@pytest.mark.parametrize("ends", ["inside", "returned", "read twice"])
-def test_nothing_is_left(idle, weights, ends):
-    """Inside a network, at its end, and with several readers on both sides."""
-    nodes = [node("Conv", "x w", "c"), idle]
-    if ends != "returned":
-        nodes += [node("Relu", "t", "r"), node("Add", "r t", "y")]
-    if ends == "read twice":
-        nodes += [node("Mul", "c y", "z")]
-    returned = {"returned": "t", "inside": "y", "read twice": "z"}[ends]
-    model = net(nodes, {"x": (1, 3, 4, 5)}, [returned], {"w": weight(3, 3, 1, 1), **weights})
-    after = assert_rewrites(model, "identity-removal")
-    assert ops(after) == ["Conv", *[n.op_type for n in nodes[2:]]]
-
-
-def test_global_pool_of_one_element():
-    """Nothing to average."""
-    model = net(
-        [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "y")],
-        {"x": (2, 3, 1, 1)},
-        ["y"],
-        {"w": weight(3, 3, 1, 1)},
-    )
-    assert ops(assert_rewrites(model, "identity-removal")) == ["Conv"]
 
 
 @pytest.mark.parametrize("before", ["Sqrt", "Log", "Reciprocal"])
@@ -177,32 +123,6 @@ def test_merging_keeps_a_reshape_that_others_read():
     reads = {n.op_type: n.input[0] for n in after.proto.graph.node}
     assert reads == {"Flatten": "x", "Reshape": "x", "Relu": "f", "Tanh": "g"}
     assert_untouched(after, "merge-reshapes")
-
-
-def test_equal_moves_of_one_tensor_are_one():
-    """Two branches that transpose the input, and three reshapes of which one is returned."""
-    perm = {"perm": [0, 3, 1, 2]}
-    model = net(
-        [
-            node("Transpose", "x", "a", **perm),
-            node("Transpose", "x", "b", **perm),
-            node("Transpose", "x", "o", perm=[0, 2, 3, 1]),
-            node("Relu", "a", "ra"),
-            node("Tanh", "b", "tb"),
-            node("Add", "ra tb", "s"),
-            node("Mul", "b s", "y"),
-            node("Flatten", "x", "f"),
-            node("Reshape", "x to", "g"),
-            node("Relu", "f", "z"),
-        ],
-        {"x": (1, 2, 3, 4)},
-        ["y", "o", "g", "z"],
-        {"to": [1, 24]},
-    )
-    after = assert_rewrites(model, "share-layout")
-    assert sorted(ops(after)).count("Transpose") == 2
-    assert "Flatten" not in ops(after)
-    assert next(n.input[0] for n in after.proto.graph.node if n.output[0] == "z") == "g"
 
 
 def test_moves_that_differ_or_are_both_returned_stay():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rewriting.layout.boards import XAVIER, kinds_off
+from tests.rewriting.boards import kinds_off
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 from tests.tries import tries
 
@@ -26,106 +26,6 @@ def _after_conv(nodes, low, returned, weights=None, shape=(1, 6, 1, 1), **more):
     return net(
         given, {"x": shape, **more}, returned, {**made, "to": np.array(low), **(weights or {})}
     )
-
-
-def test_classifier_tail_of_one_by_one_convolutions():
-    """Pool, Flatten, Relu, BatchNormalization, Softmax: all in 4-D, one reshape at the end."""
-    model = net(
-        [
-            node("Conv", "x w", "c"),
-            node("AveragePool", "c", "p", kernel_shape=[7, 7]),
-            node("Flatten", "p", "f"),
-            node("BatchNormalization", "f s b m v", "n"),
-            node("Relu", "n", "r"),
-            node("Add", "r a", "d"),
-            node("Softmax", "d", "y"),
-        ],
-        {"x": (1, 3, 7, 7)},
-        ["y"],
-        {
-            "w": weight(6, 3, 1, 1),
-            "s": weight(6),
-            "b": weight(6),
-            "m": weight(6),
-            "v": np.ones(6),
-            "a": weight(6),
-        },
-    )
-    after = assert_rewrites(model, *ALL, gone=["Flatten"])
-    assert ops(after)[-1] == "Reshape"
-    assert ops(after).count("Reshape") == 1
-    assert kinds_off(after) == ["SHUFFLE"]
-    assert kinds_off(after, XAVIER) == ["SOFTMAX", "SHUFFLE"]
-    assert [n.name for n in after.proto.graph.node if n.op_type == "Relu"] == ["relu_r"]
-
-
-def test_constants_are_reshaped_by_recipes():
-    """Another weight in the same network gives the same model with that weight reshaped."""
-
-    def built(values):
-        model = _after_conv([node("Add", "f a", "y")], [1, 6], ["y"], {"a": values})
-        return assert_rewrites(model, *ALL)
-
-    one, other = weight(6, seed=1), weight(6, seed=2)
-    for values in (one, other):
-        after = built(values)
-        read = next(n for n in after.proto.graph.node if n.op_type == "Add").input[1]
-        assert after.weights[read].shape == (1, 6, 1, 1)
-        np.testing.assert_array_equal(after.weights[read].reshape(-1), values.astype(np.float32))
-
-
-def test_audio_net_between_one_dimensional_forms():
-    """Conv1d, BatchNormalization, Relu, MaxPool1d as 4-D forms: no reshape between them."""
-    model = net(
-        [
-            node("Reshape", "x up", "x4"),
-            node("Conv", "x4 w", "c4", pads=[1, 0, 1, 0]),
-            node("Reshape", "c4 down", "c"),
-            node("BatchNormalization", "c s b m v", "n"),
-            node("Relu", "n", "r"),
-            node("Reshape", "r up2", "r4"),
-            node("MaxPool", "r4", "p4", kernel_shape=[2, 1], strides=[2, 1]),
-            node("Reshape", "p4 down2", "y"),
-        ],
-        {"x": (1, 4, 16)},
-        ["y"],
-        {
-            "w": weight(8, 4, 3, 1),
-            "s": weight(8),
-            "b": weight(8),
-            "m": weight(8),
-            "v": np.ones(8),
-            "up": [1, 4, 16, 1],
-            "down": [1, 8, 16],
-            "up2": [1, 8, 16, 1],
-            "down2": [1, 8, 8],
-        },
-    )
-    after = assert_rewrites(model, *ALL)
-    assert ops(after) == ["Reshape", "Conv", "BatchNormalization", "Relu", "MaxPool", "Reshape"]
-    assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
-
-
-def test_residual_of_equal_reshapes_and_several_outputs():
-    """Both summands lose their reshape; the one that is returned keeps its own."""
-    conv, made = _conv("x", "c", 6)
-    other, more = _conv("c", "d", 6)
-    model = net(
-        [
-            conv,
-            other,
-            node("Flatten", "c", "f"),
-            node("Flatten", "d", "g"),
-            node("Add", "f g", "s"),
-            node("Relu", "s", "y"),
-        ],
-        {"x": (1, 6, 2, 2)},
-        ["y", "f"],
-        {**made, **more},
-    )
-    after = assert_rewrites(model, *ALL)
-    assert sorted(ops(after)) == ["Add", "Conv", "Conv", "Flatten", "Relu", "Reshape"]
-    assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
 
 
 def test_concat_of_flattened_branches():
@@ -189,18 +89,6 @@ def test_operations_on_flattened_rows(last, weights):
     model = _after_conv([last], [2, 6, 12], ["y"], weights, shape=(2, 6, 3, 4))
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Conv", last.op_type, "Reshape"]
-
-
-def test_axes_as_an_input():
-    """From opset 18 on a reduction reads its axes."""
-    model = net(
-        [node("Conv", "x w", "c"), node("Reshape", "c to", "f"), node("ReduceMax", "f axes", "y")],
-        {"x": (1, 3, 2, 2)},
-        ["y"],
-        {"w": weight(6, 3, 1, 1), "to": [1, 6, 4], "axes": [2]},
-        opset=18,
-    )
-    assert ops(assert_rewrites(model, *ALL)) == ["Conv", "ReduceMax", "Reshape"]
 
 
 def test_split_gives_each_part_its_reshape():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rewriting.layout.boards import kinds_off
+from tests.rewriting.boards import kinds_off
 from tests.rewriting.nets import (
     assert_rewrites,
     assert_same,
@@ -72,73 +72,6 @@ def test_residual_net_ends_with_one_transposition_at_each_end():
     assert set(kinds_off(after)) <= {"SHUFFLE", "SLICE"}
 
 
-def test_global_average_needs_no_transposition():
-    """A mean over H and W, dimensions dropped, is the same in both layouts."""
-    nodes, made = _conv("x", "a", 3, 4)
-    model = net(
-        [*nodes, node("ReduceMean", "a", "m", axes=[1, 2], keepdims=0), node("Softmax", "m", "y")],
-        {"x": (1, 6, 6, 3)},
-        ["y"],
-        made,
-    )
-    after = assert_rewrites(model, *ALL)
-    assert ops(after) == ["Transpose", "Conv", "ReduceMean", "Softmax"]
-
-
-def test_squeeze_and_excitation_in_channels_last():
-    """Mean with dimensions kept, 1x1 convolutions, Sigmoid, Mul: no transposition inside."""
-    nodes, made = _conv("x", "a", 3, 4)
-    gate = [
-        node("Transpose", "m", "mt", perm=IN),
-        node("Conv", "mt wg", "gt"),
-        node("Transpose", "gt", "g", perm=OUT),
-    ]
-    model = net(
-        [
-            *nodes,
-            node("ReduceMean", "a", "m", axes=[1, 2]),
-            *gate,
-            node("Sigmoid", "g", "q"),
-            node("Mul", "a q", "y"),
-        ],
-        {"x": (1, 6, 6, 3)},
-        ["y"],
-        {**made, "wg": weight(4, 4, 1, 1)},
-    )
-    after = assert_rewrites(model, *ALL)
-    assert ops(after) == ["Transpose", "Conv", "ReduceMean", "Conv", "Sigmoid", "Mul", "Transpose"]
-
-
-def test_constants_are_transposed_by_recipes():
-    """A factor for every position follows the weights it is made of."""
-    for seed in (1, 2):
-        factor = weight(1, 4, 4, 5, seed=seed)
-        nodes, made = _conv("x", "a", 3, 5)
-        model = net(
-            [*nodes, node("Mul", "factor a", "y")],
-            {"x": (1, 6, 6, 3)},
-            ["y"],
-            {**made, "factor": factor},
-        )
-        after = assert_rewrites(model, *ALL)
-        read = next(n for n in after.proto.graph.node if n.op_type == "Mul").input[0]
-        np.testing.assert_array_equal(after.weights[read], factor.transpose(IN).astype(np.float32))
-
-
-def test_names_of_operations_stay():
-    """The operation keeps its name, and so does the transposition."""
-    nodes, made = _conv("x", "a", 3, 5)
-    model = net([*nodes, node("Relu", "a", "y", name="act")], {"x": (1, 6, 6, 3)}, ["y"], made)
-    after = assert_rewrites(model, "sink-transpose")
-    names = {n.name: n.op_type for n in after.proto.graph.node}
-    assert names == {
-        "transpose_ain": "Transpose",
-        "conv_ac": "Conv",
-        "act": "Relu",
-        "transpose_a": "Transpose",
-    }
-
-
 def test_an_input_that_is_transposed_anyway_is_read_there():
     """The skip connection around the first layer: its other summand is the input in N, C, H, W."""
     nodes, made = _conv("x", "a", 3, 3, pads=[1, 1, 1, 1])
@@ -147,57 +80,6 @@ def test_an_input_that_is_transposed_anyway_is_read_there():
     )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Transpose", "Conv", "Add", "Relu", "Transpose"]
-
-
-@pytest.mark.parametrize("opset", [18, 22])
-def test_axes_as_an_input(opset):
-    """From opset 18 on a reduction reads its axes."""
-    model = net(
-        [
-            node("Conv", "x w", "c"),
-            node("Transpose", "c", "t", perm=OUT),
-            node("ReduceMean", "t axes", "m", keepdims=0),
-            node("Relu", "m", "y"),
-        ],
-        {"x": (1, 3, 3, 4)},
-        ["y"],
-        {"w": weight(6, 3, 1, 1), "axes": [-2, 1]},
-        opset=opset,
-    )
-    assert ops(assert_rewrites(model, *ALL)) == ["Conv", "ReduceMean", "Relu"]
-
-
-def test_detector_head_keeps_its_tail():
-    """Transpose, Reshape to rows at the end: the sigmoid still gets to the convolution."""
-    model = net(
-        [
-            node("Conv", "x w", "c"),
-            node("Transpose", "c", "t", perm=OUT),
-            node("Sigmoid", "t", "s"),
-            node("Reshape", "s rows", "y"),
-        ],
-        {"x": (1, 3, 4, 4)},
-        ["y"],
-        {"w": weight(6, 3, 1, 1), "rows": [1, 32, 3]},
-    )
-    after = assert_rewrites(model, *ALL)
-    assert ops(after) == ["Conv", "Sigmoid", "Transpose", "Reshape"]
-    assert kinds_off(after) == ["SHUFFLE"]
-
-
-def test_transposition_of_single_elements_is_a_reshape():
-    """Next to a Reshape it joins it."""
-    model = net(
-        [
-            node("GlobalAveragePool", "x", "p"),
-            node("Transpose", "p", "t", perm=OUT),
-            node("Squeeze", "t where", "y"),
-        ],
-        {"x": (1, 6, 4, 4)},
-        ["y"],
-        {"where": [1, 2]},
-    )
-    assert ops(assert_rewrites(model, *ALL)) == ["GlobalAveragePool", "Reshape"]
 
 
 @pytest.mark.parametrize(

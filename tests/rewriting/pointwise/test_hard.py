@@ -11,7 +11,6 @@ from tests.tries import tries
 
 SHAPE = (1, 6, 3, 4)
 SCALARS = {"three": np.float32(3), "zero": np.float32(0), "six": np.float32(6)}
-SIXTH = {**SCALARS, "sixth": np.float32(1 / 6)}
 SHIFT = [node("Add", "x three", "a"), node("Clip", "a zero six", "c")]
 
 
@@ -43,35 +42,6 @@ def test_defaults_and_names():
     after = assert_rewrites(model, "hard-sigmoid")
     assert after.proto.graph.node[1].name == "gate"
     assert_untouched(net([node("HardSigmoid", "x", "y")], {"x": (1, 6)}, ["y"]), "hard-sigmoid")
-
-
-def test_the_operator_hard_swish():
-    model = net([node("HardSwish", "x", "y")], {"x": SHAPE}, ["y"], opset=14)
-    assert refused(model) != []
-    after = assert_rewrites(model, "hard-swish")
-    assert ops(after) == ["BatchNormalization", "Clip", "Mul"]
-    on_dla(after)
-    assert_untouched(
-        net([node("HardSwish", "x", "y")], {"x": (1, 6)}, ["y"], opset=14), "hard-swish"
-    )
-
-
-@pytest.mark.parametrize(
-    "following",
-    [
-        [node("Mul", "x c", "m"), node("Div", "m six", "y")],
-        [node("Mul", "c x", "m"), node("Mul", "m sixth", "y")],
-        [node("Div", "c six", "m"), node("Mul", "x m", "y")],
-        [node("Mul", "sixth c", "m"), node("Mul", "m x", "y")],
-        [node("Div", "c six", "y")],
-    ],
-)
-def test_forms_of_exporters(following):
-    used = SIXTH if any("sixth" in n.input for n in following) else SCALARS
-    model = net([*SHIFT, *following], {"x": SHAPE}, ["y"], used)
-    after = assert_rewrites(model, "hard-swish")
-    assert ops(after) == ["BatchNormalization", "Clip", "Mul"][: len(following) + 1]
-    on_dla(after)
 
 
 def test_hard_sigmoid_times_x():

@@ -19,7 +19,6 @@ from tests.rewriting.nets import (
 from tests.tries import tries
 
 SHAPE = (1, 6, 3, 4)
-PARTS = [(), (1,), (1, 1, 1, 1), (6, 1, 1), (1, 6, 1, 1), (4,), (3, 1), (1, 1, 3, 4), (6, 3, 4)]
 
 
 def by_constant(op, part, first=False, shape=SHAPE, seed=0):
@@ -30,27 +29,6 @@ def by_constant(op, part, first=False, shape=SHAPE, seed=0):
 
 def scale_layers(model):
     return refused(model, "jetson-agx-xavier") == [] == refused(model)
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize(
-    ("op", "first"), [("Sub", True), ("Div", False), ("Sum", False), ("Sum", True)]
-)
-def test_forms_that_are_no_scale_layer(op, first, part):
-    after = assert_rewrites(by_constant(op, part, first), "scale-form")
-    assert scale_layers(after)
-    assert after.proto.graph.node[-1].name == "op"
-
-
-@pytest.mark.parametrize("part", [(4,), (3, 1), (1, 1, 3, 4), (1, 6, 1, 4), (1, 1, 1, 4)])
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("op", ["Add", "Mul"])
-def test_constants_that_repeat_along_height_and_width(op, part, first):
-    model = by_constant(op, part, first)
-    assert refused(model) != [] or "CONSTANT" not in refused(model)
-    after = assert_rewrites(model, "scale-form")
-    assert ops(after) == [op]
-    assert scale_layers(after)
 
 
 @pytest.mark.parametrize("part", [(), (6, 1, 1), (1, 6, 1, 1), (1, 6, 3, 4)])
@@ -83,19 +61,6 @@ def test_constants_of_any_form(op, first, sizes, full, rank):
     assert refused(after) == []
 
 
-def test_constants_come_from_the_weights_of_a_refit():
-    made = [rewritten(by_constant("Div", (4,), seed=seed), "scale-form").weights for seed in (1, 2)]
-    assert set(made[0]) == set(made[1])
-    (name,) = made[0]
-    assert (np.asarray(made[0][name]) != np.asarray(made[1][name])).any()
-
-
-CHAIN = {
-    "Mul": ("a", "c"),
-    "Add": ("c", "a"),
-    "Sub": ("a", "c"),
-    "Div": ("a", "c"),
-}
 NORM = {
     "g": np.abs(weight(6, seed=3)) + 1,
     "b": weight(6, seed=4),
@@ -151,14 +116,6 @@ def test_a_scale_that_others_read_ends_the_row():
         {"k": weight(*SHAPE), "d": weight(6, 1, 1)},
     )
     assert_untouched(element, "scale-chain")
-
-
-def test_a_row_is_derived_from_the_weights():
-    nodes = [node("Mul", "x k", "p"), node("Add", "p d", "y")]
-    made = [rewritten(chain_net(*nodes, seed=seed), "scale-chain").weights for seed in (1, 2)]
-    assert set(made[0]) == set(made[1])
-    changed = [n for n in made[0] if (np.asarray(made[0][n]) != np.asarray(made[1][n])).any()]
-    assert len(changed) == 2
 
 
 def test_negation():

@@ -16,7 +16,7 @@ from tests.rewriting.nets import (
     rewritten,
     weight,
 )
-from tests.rewriting.pointwise.truths import LOGIC, SHAPE, compared, truth_net
+from tests.rewriting.pointwise.truths import SHAPE, compared, truth_net
 from tests.tries import tries
 
 CONDITION = [compared("c")]
@@ -72,18 +72,6 @@ def test_small_conditions(shape, branches):
     assert len(refused(after)) == 2
 
 
-def test_conditions_of_logic_go_along():
-    model = truth_net(
-        compared("a"),
-        compared("b", "GreaterOrEqual", "x", "w"),
-        node("And", "a b", "o"),
-        node("Not", "o", "c"),
-        node("Where", "c x zero", "y"),
-        weights={"zero": np.float32(0)},
-    )
-    assert_rewrites(model, "where", gone=LOGIC)
-
-
 @settings(max_examples=tries(20), derandomize=True)
 @given(
     full=st.tuples(*[st.booleans()] * 4),
@@ -105,18 +93,6 @@ def test_known_conditions(full, rank, yes, no):
     assert_same(model, after)
     assert "Where" not in ops(after)
     assert refused(after) == []
-
-
-def test_masks_come_from_the_weights_of_a_refit():
-    made = []
-    for seed in (1, 2):
-        mask = np.random.default_rng(seed).random((1, 1, 4, 5)) < 0.5
-        model = truth_net(
-            node("Where", "c x zero", "y"), weights={"c": mask, "zero": np.float32(0)}
-        )
-        made.append(rewritten(model, "where").weights)
-    assert set(made[0]) == set(made[1])
-    assert any((np.asarray(made[0][n]) != np.asarray(made[1][n])).any() for n in made[0])
 
 
 def test_what_half_precision_cannot_hold_stays():

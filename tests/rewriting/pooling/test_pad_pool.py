@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.helper import get_attribute_value
 
-from tests.rewriting.boards import refused
 from tests.rewriting.nets import assert_rewrites, assert_untouched, net, node, ops
 from tests.tries import tries
 
@@ -24,34 +23,6 @@ def padded(op, value, around, before="Relu", opset=13, **attrs):
 
 
 AROUND = [0, 0, 1, 2, 0, 0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    "before",
-    [
-        # Keras' ResNet: zeros after a ReLU
-        padded("MaxPool", 0.0, AROUND, kernel_shape=[3, 3], strides=[2, 2]),
-        padded("MaxPool", -np.inf, AROUND, "Neg", kernel_shape=[3, 3], strides=[2, 2]),
-        padded("MaxPool", np.finfo(np.float32).min, AROUND, "Neg", kernel_shape=[3, 4]),
-        padded("MaxPool", 0.0, AROUND, "Sigmoid", kernel_shape=[4, 4], pads=[1, 0, 1, 1]),
-        padded("AveragePool", None, AROUND, "Neg", kernel_shape=[3, 3], strides=[2, 2]),
-        padded(
-            "AveragePool",
-            0.0,
-            AROUND,
-            "Neg",
-            kernel_shape=[4, 4],
-            pads=[1] * 4,
-            count_include_pad=1,
-        ),
-    ],
-)
-def test_a_pad_becomes_padding(before):
-    after = assert_rewrites(before, PAD, gone=["Pad"])
-    assert len(ops(after)) == 2
-    assert "NEG" not in refused(after) or ops(after)[0] == "Neg"
-    assert "POOLING" not in refused(after, "jetson-agx-xavier")
-    assert after.proto.graph.node[-1].name == before.proto.graph.node[-1].name
 
 
 @given(

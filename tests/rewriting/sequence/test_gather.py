@@ -101,36 +101,6 @@ def scatter(shape, picks, axis, opset=16, updates=None, **attrs):
     return net(nodes, inputs, ["y"], fixed, opset=opset)
 
 
-def test_a_range_of_channels_is_replaced_by_a_concatenation():
-    before = scatter((1, 8, 4, 4), [2, 3, 4], 1)
-    after = assert_rewrites(before, *_SCATTERS)
-    assert sorted(ops(after)) == ["Concat", "Slice", "Slice"]
-    assert refused(before)
-    assert not refused(after)
-
-
-def test_scattered_channels_are_masked_and_added():
-    after = assert_rewrites(scatter((2, 8, 4, 4), [6, 1, 3], 1), *_SCATTERS)
-    assert sorted(ops(after)) == ["Add", "Conv", "Mul"]
-    assert not refused(after)
-    after = assert_rewrites(scatter((2, 8, 4, 4), [6, 1, 3], 1, reduction="add"), *_SCATTERS)
-    assert sorted(ops(after)) == ["Add", "Conv"]
-
-
-def test_updates_of_the_model_are_placed_by_recipes():
-    made = []
-    for seed in (0, 1):
-        updates = weight(1, 2, 3, 3, seed=seed)
-        after = assert_rewrites(scatter((1, 5, 3, 3), [4, 1], 1, updates=updates), *_SCATTERS)
-        assert ops(after) == ["Mul", "Add"]
-        assert not refused(after)
-        placed = after.weights[after.proto.graph.node[1].input[1]]
-        assert np.array_equal(placed[0, [4, 1]], updates[0].astype("f"))
-        assert not placed[0, [0, 2, 3]].any()
-        made.append(placed)
-    assert not np.array_equal(*made)
-
-
 @settings(max_examples=tries(25))
 @given(data=st.data(), shape=st.lists(st.integers(1, 4), min_size=2, max_size=5))
 def test_any_scattered_axis(data, shape):
