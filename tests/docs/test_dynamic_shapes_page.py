@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import onnx
@@ -31,20 +30,6 @@ def write(folder: Path) -> Path:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(proto, folder / "model.onnx")
     return folder / "model.onnx"
-
-
-def test_the_first_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (line,) = re.findall(r"```sh\n(.*)\n```", PAGE)
-    with pytest.raises(SystemExit) as caught:
-        main.main(shlex.split(line)[1:])
-    assert caught.value.code == 0
-    shown = capsys.readouterr().out
-    assert "Shapes of the range" in shown
-    assert "in one engine with 1 profile" in " ".join(shown.split())
 
 
 def test_the_error_is_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,15 +77,6 @@ def test_its_outputs_are_read() -> None:
     assert section.outputs[0].type == "float16"
 
 
-def test_every_key_is_in_its_table() -> None:
-    (section,) = parse_config(BLOCKS["yaml"][0], "app.yaml", Path()).file.model.plugins
-    table = re.search(r"\| Key \| What \|\n((?:\|.*\n)+)", PAGE)
-    assert table is not None
-    rows = re.findall(r"^\| (`.*?) \|", table[1], re.M)
-    named = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
-    assert named == set(type(section).model_fields)
-
-
 def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     pytest.importorskip("torch")
     more = "\nimport numpy as np\nx = torch.randn(1, 3, 32, 32)\nnp.savez('x.npz', x=x.numpy())\n"
