@@ -6,57 +6,9 @@ import re
 
 import pytest
 
-from edgekit.buildlog.facts import LogLayer
 from edgekit.buildlog.parser import parse_log
-from edgekit.dla.verdicts import MemoryNeed
 from edgekit_device.protocol.codec import write
 from tests.buildlog.logs import NAMES, lines, text
-
-MIB = 1 << 20
-PREFIXES = (
-    "[02/03/2027-09:10:11] [W] [TRT] ",
-    "[02/03/2027-09:10:11] [TRT] [W] ",
-    "[02/03/2027-09:10:11] [02/03/2027-09:10:11] [W] [TRT] ",
-    "WARNING: [TRT]: ",
-    "[W] [TRT] ",
-    " [W] [TRT] ",
-    "[TRT]    ",
-    "\x1b[33m[02/03/2027-09:10:11] [W] [TRT] ",
-    "Feb 03 09:10:11 board app[77]: [02/03/2027-09:10:11] [W] [TRT] ",
-    "2027-02-03T09:10:11.123Z WARNING: [TRT]: ",
-    "",
-)
-
-
-def test_verbose_log_of_trtexec_10() -> None:
-    log = parse_log(lines("trt103_trtexec_verbose.log"))
-    assert (log.tensorrt, log.model, log.device, log.compute_capability) == (
-        "10.3.0",
-        "tiny.onnx",
-        "Orin",
-        "8.7",
-    )
-    assert (log.dla_core, log.requested_dla, log.precisions) == (1, True, ("fp32", "fp16", "int8"))
-    assert log.capable[:2] == ("/stem/Conv", "/stem/Relu")
-    assert log.gpu_layers[1] == LogLayer("reshape_after_/head/Gemm", "SHUFFLE")
-    stem, head = log.loadables
-    assert (stem.first, stem.last, stem.exact) == ("/stem/Conv", "/stem/Relu", True)
-    assert stem.layers == ("/stem/Conv", "/stem/Relu")
-    assert head.first == head.last == "/head/Gemm + (Unnamed Layer* 7) [ElementWise]"
-    assert stem.pools == MemoryNeed(MIB, 2 * MIB, 4 * MIB)
-    assert head.pools == MemoryNeed(MIB // 2, 2 * MIB, 8 * MIB)
-    assert log.pool_limits == MemoryNeed(MIB, 1024 * MIB, 512 * MIB)
-    assert log.pool_total == MemoryNeed(MIB, 4 * MIB, 12 * MIB)
-    assert log.accepted == (2, 2)
-    assert log.counts == {"Original": 9, "After DLA optimization": 4}
-    assert next((f.layer, f.kind, f.words) for f in log.fallbacks) == (
-        "/pool/GlobalAveragePool",
-        "REDUCE",
-        ("DLA cores do not support AVG Reduce operation.",),
-    )
-    assert [f.kind for f in log.fallbacks] == ["REDUCE", "SHUFFLE", "CONSTANT"]
-    assert log.fallbacks[1].words == ()
-    assert (log.evidence, log.builds, log.errors) == ("placement", 1, ())
 
 
 def test_members_come_from_the_list_when_the_log_ends_before_them() -> None:
@@ -69,76 +21,6 @@ def test_members_come_from_the_list_when_the_log_ends_before_them() -> None:
     assert (capability.evidence, capability.loadables) == ("capability", ())
     refusals = parse_log(whole[: whole.index("---------- Layers Running on DLA")].splitlines())
     assert refusals.evidence == "refusals"
-
-
-def test_sections_of_8_are_loadables() -> None:
-    log = parse_log(lines("trt84_trtexec_info.log"))
-    assert log.tensorrt == "8.4.1"
-    assert log.precisions == ("fp32", "int8")
-    assert next((la.first, la.last) for la in log.loadables) == ("Conv_0", "Relu_1")
-    assert log.loadables[1].first.startswith("Gemm_4 + head.bias + (Unnamed Layer* 9) [Shuffle]")
-    assert log.evidence == "placement"
-    assert log.gpu_layers[0] == LogLayer("pool_2", "REDUCE")
-
-
-def test_lists_of_7_stand_on_one_line() -> None:
-    log = parse_log(lines("trt7_deepstream.log"))
-    assert [la.layers for la in log.loadables] == [
-        ("conv_1", "norm_1"),
-        ("conv_2",),
-        ("conv_3", "norm_3", "leaky_3"),
-    ]
-    assert [la.name for la in log.gpu_layers] == [
-        "conv_6 + norm_6",
-        "PWN(PWN(sig_7), mul_8)",
-        "up_9",
-        "(Unnamed Layer* 12) [Gather]",
-    ]
-    causes = {f.layer: (f.cause, f.words) for f in log.fallbacks}
-    assert causes == {
-        "up_9": ("unsupported", ()),
-        "route_11": ("unsupported", ("Concatenation on DLA requires at least two inputs.",)),
-        "(Unnamed Layer* 12) [Gather]": (
-            "unsupported",
-            ("DLA only supports FP16 and Int8 precision type",),
-        ),
-        "side/Relu": ("unsupported", ("does not support dynamic shapes in any dimension",)),
-        "conv_6": ("slots", ()),
-    }
-
-
-def test_the_compiler_s_refusals_carry_the_sentence_before() -> None:
-    log = parse_log(lines("trt85_python.log"))
-    found = {f.layer: f for f in log.fallbacks}
-    assert found["/neck/Reshape"].cause == "validation"
-    assert found["/neck/Reshape"].words == (
-        "This version of DLA does not support reshape layers directly connected to Slice or Concat",
-    )
-    assert set(found["/neck/Mod"].words) == {
-        "Input tensor has less than 4 dimensions",
-        "DLA does not support dynamic shape tensor: /neck/TopK_output_1",
-    }
-    assert found["(Unnamed Layer* 41) [Constant]"].words == ()
-    assert found["/neck/Tile"].words[0].startswith("DLA does not support out-of-bounds slice")
-    assert log.loadables[0].last == "/stem/Relu"
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_prefixes(prefix: str) -> None:
-    said = [
-        f"{prefix}a: b: DLA only supports concatenation on the C dimension.",
-        f"{prefix}Layer 'a: b' (CONCATENATION): Unsupported on DLA. Switching this layer's ...",
-        f"{prefix}---------- Layers Running on DLA ----------",
-        f"{prefix}[DlaLayer] {{ForeignNode[a.b...c]}},",
-        f"{prefix}---------- Layers Running on GPU ----------",
-        f"{prefix}[GpuLayer] CONCATENATION: a: b",
-    ]
-    log = parse_log(said)
-    (refused,) = log.fallbacks
-    assert (refused.layer, refused.kind, refused.line) == ("a: b", "CONCATENATION", 2)
-    assert refused.words == ("DLA only supports concatenation on the C dimension.",)
-    assert [(la.first, la.last) for la in log.loadables] == [("a.b", "c")]
-    assert log.gpu_layers == (LogLayer("a: b", "CONCATENATION"),)
 
 
 @pytest.mark.parametrize("name", NAMES)
