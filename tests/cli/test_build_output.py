@@ -11,7 +11,7 @@ from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison
 from edgekit_device.build.request import TimingCacheUse
 from tests.pipeline.nets import small_config
-from tests.reports.test_built import BUILT
+from tests.reports.handmade_run import BUILT
 
 ORIN = "jetson-agx-orin-64gb"
 

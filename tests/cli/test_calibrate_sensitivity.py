@@ -91,25 +91,6 @@ def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
     assert "500" in document["shortfall"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--sensitivity", "--accuracy", "cosine"), "METRIC=MIN"),
-        (("--sensitivity", "--accuracy", "psnr=3"), "METRIC=MIN"),
-        (("--sensitivity", "--accuracy", "cosine=nan"), "METRIC=MIN"),
-        (("--accuracy", "cosine=0.9"), "--sensitivity"),
-        (("--write-config", "x.yaml"), "--sensitivity"),
-        (("--sensitivity", "--write-config", "x.yaml"), "no accuracy"),
-        (("--sensitivity", "--save", "x.cache"), "cannot be combined with --save"),
-        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "small.onnx"), "would"),
-        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "no/x.yaml"), "folder"),
-    ],
-)
-def test_options_that_make_no_sense(run, options, message):
-    _, error = run("calibrate", "small.onnx", "-t", ORIN, *options, status=2)
-    assert message in error
-
-
 def test_a_configuration_in_another_folder_builds_from_there(run, folder):
     project = folder / "proj"
     project.mkdir()

@@ -410,8 +410,3 @@ def test_the_slowest_layers_are_the_boards() -> None:
     rows[0] = layer(1, 1.0, "board-measured", 7.0)
     assert [row.number for row in by_time(rows)] == [1, 2, 3]
     assert "measured" in order_words(rows)
-
-
-def test_markdown_says_by_what_layers_are_sorted() -> None:
-    document = report_document(facts())
-    assert "Layers, slowest first (predicted)" in markdown(document)
