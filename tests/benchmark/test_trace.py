@@ -1,5 +1,4 @@
 import copy
-import json
 import math
 import re
 
@@ -37,13 +36,6 @@ def slices(document, category, clock="predicted"):
         for e in document["traceEvents"]
         if e.get("cat") == category and e["args"]["clock"] == clock
     ]
-
-
-def test_trace_is_sound_and_json():
-    document = make(name="resnet50")
-    assert validate_trace(document) == []
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert document["otherData"]["name"] == "resnet50"
 
 
 def test_every_event_says_its_clock_and_processes_do_not_mix_them():
@@ -322,10 +314,6 @@ def test_checker_finds_slices_that_cross():
         if name == "stage2/block0/conv_a" and clock == "predicted":
             event["dur"] += 1.0
     assert any("ends after" in fault for fault in validate_trace(document))
-
-
-def test_checker_refuses_other_documents():
-    assert validate_trace([]) == ["the trace is no object"]
 
 
 def test_what_edgekit_and_the_runtime_added_is_called_after_what_it_does():
