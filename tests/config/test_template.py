@@ -1,5 +1,7 @@
 """``edgekit init`` writes a configuration that is valid."""
 
+import re
+
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -7,6 +9,7 @@ from onnx import TensorProto, helper
 from edgekit.config.loader import load_config
 from edgekit.config.template import write_template
 from edgekit.errors import ModelError, UsageError
+from tests import exports
 from tests.pipeline.nets import small_net
 
 
@@ -51,6 +54,23 @@ def test_open_sizes_are_named(tmp_path):
         overwrite=True,
     )
     assert load_config(path).file.model.shapes == {"in: 0": [2, 3, 224, 8]}
+
+
+def test_a_recognised_head_cuts_the_network(tmp_path):
+    onnx.save(exports.load("yolo11n"), tmp_path / "yolo.onnx")
+    small_net(tmp_path / "other.onnx")
+    yolo, other = (
+        write_template(str(tmp_path / f"{name}.onnx"), "jetson-agx-orin-64gb", tmp_path / name)
+        for name in ("yolo", "other")
+    )
+    assert load_config(yolo).file.model.head == "auto"
+    assert load_config(other).file.model.head is None
+    # the commented settings are valid, too
+    text = re.sub(r"^# (?=calibration|accuracy|detection)", "", yolo.read_text(), flags=re.M)
+    yolo.write_text(text)
+    file = load_config(yolo).file
+    assert (file.accuracy.metric, file.calibration.data) == ("boxes", "images/")
+    assert "as those of Ultralytics" in text
 
 
 def test_builtin(tmp_path):

@@ -85,7 +85,7 @@ def test_objects_have_the_pixels_of_the_original_picture(
     status, text = command(capsys, "detect", "c.yaml", str(file), "--draw", str(tmp_path / "out"))
     assert status == 0
     assert "red  1.00  32,16 48,32" in text
-    assert "preset yolo" in " ".join(text.split())
+    assert "as those of Ultralytics: calibration: {preset: yolo}" in " ".join(text.split())
     status, text = command(capsys, "detect", "c.yaml", str(file), "--json")
     document = json.loads(text)
     assert document["schema"] == "edgekit.detections/1"

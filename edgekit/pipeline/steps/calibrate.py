@@ -20,6 +20,7 @@ from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import (
     fp16_layers,
     given_scales,
+    head_of,
     lowers,
     module_folders,
     own_plugins,
@@ -27,6 +28,7 @@ from edgekit.pipeline.steps.load import (
 )
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
+from edgekit.quantize.data.expected import HeadPictures, describe_preprocessing, head_pictures
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 
 # keys of the configuration's section that do not change the inputs
 _OTHERS = {"method", "cache", "missing", "fp16_layers"}
-#: Preparation of a detector's pictures if the configuration has none.
-PRESET = "yolo"
 # keys for the preparation of images
 _SAYS = IMAGE_OPTIONS - {"skip_broken"}
 
@@ -82,15 +82,22 @@ def _own(
     )
 
 
+def usual_pictures(context: Context) -> HeadPictures | None:
+    """Returns the usual preparation for the head; None without a head, or if the configuration has
+    options of images.
+    """
+    options = context.file.calibration.model_fields_set
+    head = None if _SAYS.intersection(options) else head_of(context)
+    return None if head is None else head_pictures(head)
+
+
 def image_section(context: Context) -> CalibrationSection:
-    """Returns the preparation of images: as given, and a detector's by ``PRESET`` if none is given.
+    """Returns the preparation of images: the configuration's, or that of ``usual_pictures``.
 
     Other keys are the configuration's.
     """
-    section = context.file.calibration
-    if context.file.model.head is None or _SAYS.intersection(section.model_fields_set):
-        return section
-    return section.model_copy(update={"preset": PRESET})
+    usual, section = usual_pictures(context), context.file.calibration
+    return section if usual is None else section.model_copy(update=usual.keys)
 
 
 def prepare_of(
@@ -192,7 +199,7 @@ def inputs_identity(context: Context) -> list[Any]:
     return [*_data_identity(context), *([run] if run else [])]
 
 
-@computed("calibration", "model.head")
+@computed("calibration", head_of)
 def _data_identity(context: Context) -> list[Any]:
     section = image_section(context)
     settings = section.model_dump(exclude=_OTHERS)
@@ -238,7 +245,6 @@ def ranges(context: Context) -> Ranges:
     """Returns the measured ranges of all methods; they depend on network and data alone."""
     from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
-    from edgekit.quantize.data.expected import describe_preprocessing
 
     identity = model_digest(context), inputs_identity(context)
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
@@ -265,6 +271,7 @@ def ranges(context: Context) -> Ranges:
                 source(context),
                 options,
                 "images" if images else "synthetic" if section.data is None else "arrays",
+                hint=usual_pictures(context) is None,
             )
         )
         try:

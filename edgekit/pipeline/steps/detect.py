@@ -20,7 +20,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import PRESET, image_section, prepare_of
+from edgekit.pipeline.steps.calibrate import prepare_of, usual_pictures
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import head_note, head_of, options_of
 from edgekit.pipeline.steps.rewrite import model
@@ -217,11 +217,11 @@ def need_head(context: Context) -> Head:
 def notes_of(context: Context) -> list[str]:
     """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
-    if image_section(context) is not context.file.calibration:
+    usual = usual_pictures(context)
+    if usual is not None:
         notes.append(
-            f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
-            "images (calibration.resize, calibration.mean, ...), which a network needs that was "
-            "trained otherwise"
+            f"Pictures are prepared as those of {usual.name}: {usual.yaml}; a network that was "
+            "trained otherwise needs its own options of images"
         )
     return notes
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
+
+import yaml
 
 from edgekit.quantize.data.images import ImageOptions, with_preset
 from edgekit.quantize.data.rows import rows_of
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
+    from edgekit_device.detection.head import Head
 
 #: Kinds of calibration data; arrays come from files or a function.
 DataKind = Literal["images", "arrays", "synthetic"]
@@ -106,6 +110,119 @@ FAMILIES = (
 )
 
 
+@dataclass(frozen=True)
+class HeadPictures:
+    """The preparation of pictures with which networks of a kind of head were trained.
+
+    Attributes:
+        name: The networks.
+        options: The preparation. Bars of a letterbox have the mean colour if their value after
+            the normalisation is 0 in the source.
+        source: The source of this preparation.
+        fits: Returns True if a head is of this kind.
+    """
+
+    name: str
+    options: ImageOptions
+    source: str
+    fits: Callable[[Head], bool]
+
+    @property
+    def keys(self) -> dict[str, object]:
+        """The preparation by keys of the configuration's ``calibration``."""
+        return {key: value for key, value in asdict(self.options).items() if value is not None}
+
+    @property
+    def yaml(self) -> str:
+        """The line of a configuration that gives this preparation."""
+        keys: str = yaml.safe_dump(self.keys, default_flow_style=True, width=math.inf)
+        return f"calibration: {keys.strip()}"
+
+
+def _vgg16(head: Head) -> bool:
+    """Returns True for SSD300 of VGG16: 4 priors at each place of its first map."""
+    return head.family == "SSD" and head.prior is not None and len(head.prior.levels[0].priors) == 4
+
+
+# Each network is trained with one of these; its weights do not show which. A file that normalises
+# its input itself is not recognised as such: its user gives the options.
+HEAD_PICTURES = (
+    HeadPictures(
+        "YOLOX",
+        ImageOptions(resize="letterbox", pad=114, color="BGR", scale=1.0),
+        "github.com/Megvii-BaseDetection/YOLOX, yolox/data/data_augment.py (preproc)",
+        lambda head: head.point is not None,
+    ),
+    HeadPictures(
+        "SSD300 of VGG16",
+        ImageOptions(resize="stretch", scale=1.0, mean=[123.0, 117.0, 104.0]),
+        "github.com/pytorch/vision, torchvision/models/detection/ssd.py (image_mean, image_std)",
+        _vgg16,
+    ),
+    HeadPictures(
+        "SSD of MobileNet",
+        ImageOptions(resize="stretch", mean=[0.5], std=[0.5]),
+        "github.com/pytorch/vision, torchvision/models/detection/ssdlite.py (image_mean)",
+        lambda head: head.family == "SSD",
+    ),
+    HeadPictures(
+        "RetinaFace",
+        ImageOptions(
+            resize="letterbox",
+            pad=[104, 117, 123],
+            color="BGR",
+            scale=1.0,
+            mean=[104.0, 117.0, 123.0],
+        ),
+        "github.com/biubug6/Pytorch_Retinaface, detect.py",
+        lambda head: head.family == "RetinaFace",
+    ),
+    HeadPictures(
+        "RetinaNet",
+        ImageOptions(preset="imagenet", resize="letterbox", pad=[124, 116, 104]),
+        "github.com/pytorch/vision, torchvision/models/detection/transform.py",
+        lambda head: head.prior is not None,
+    ),
+    HeadPictures(
+        "RT-DETR and D-FINE",
+        ImageOptions(resize="stretch"),
+        "github.com/huggingface/transformers, RTDetrImageProcessor (do_normalize=False), and "
+        "github.com/ultralytics/ultralytics, RTDETRPredictor (scale_fill)",
+        lambda head: head.family in ("RT-DETR", "D-FINE"),
+    ),
+    HeadPictures(
+        "DETR",
+        ImageOptions(preset="imagenet", resize="stretch"),
+        "github.com/huggingface/transformers, DetrImageProcessor; a fixed size stretches pictures",
+        lambda head: head.query is not None,
+    ),
+    HeadPictures(
+        "PaddleOCR's detector",
+        ImageOptions(preset="imagenet", resize="stretch", color="BGR"),
+        "github.com/PaddlePaddle/PaddleOCR, configs/det/ch_PP-OCRv3/ch_PP-OCRv3_det_student.yml "
+        "(DecodeImage img_mode: BGR, NormalizeImage)",
+        lambda head: head.text_map is not None,
+    ),
+    HeadPictures(
+        "PaddleOCR's recogniser",
+        ImageOptions(resize="letterbox", pad=128, color="BGR", mean=[0.5], std=[0.5]),
+        "github.com/PaddlePaddle/PaddleOCR, tools/infer/predict_rec.py (resize_norm_img)",
+        lambda head: head.text_line is not None,
+    ),
+    HeadPictures(
+        "Ultralytics",
+        ImageOptions(preset="yolo"),
+        "github.com/ultralytics/ultralytics, ultralytics/data/augment.py (LetterBox)",
+        lambda head: True,
+    ),
+)
+
+
+def head_pictures(head: Head) -> HeadPictures:
+    """Returns the usual preparation of pictures for a network with this head."""
+    return next(pictures for pictures in HEAD_PICTURES if pictures.fits(head))
+
+
 def family_of(model: Model) -> tuple[Family, Looks] | None:
     """Returns the family that a network looks like, with the evidence; None if it fits none."""
     specs = rows_of(model).specs
@@ -122,13 +239,16 @@ def family_of(model: Model) -> tuple[Family, Looks] | None:
     return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
 
 
-def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) -> str:
+def describe_preprocessing(
+    model: Model, given: ImageOptions, kind: DataKind, *, hint: bool = True
+) -> str:
     """Returns a line with the preprocessing of calibration data and that usual for the network.
 
     Args:
         model: The model.
-        given: The user's image options.
+        given: The image options.
         kind: The kind of the data.
+        hint: False if ``given`` is the usual preprocessing.
     """
     if kind == "images":
         text = f"Preprocessing: {_of_images(given)}"
@@ -136,7 +256,7 @@ def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) ->
         text = "Preprocessing: none, arrays are used as they are; mean and std: none"
     else:
         text = "Preprocessing: none, inputs are synthetic; mean and std: none"
-    found = family_of(model)
+    found = family_of(model) if hint else None
     if found is None or (
         kind == "images" and (given.preset, given.mean, given.std, given.scale) != (None,) * 4
     ):
