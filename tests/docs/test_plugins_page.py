@@ -77,6 +77,7 @@ def test_its_outputs_are_read() -> None:
     assert section.outputs[0].type == "float16"
 
 
+@pytest.mark.whole
 def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     pytest.importorskip("torch")
     more = "\nimport numpy as np\nx = torch.randn(1, 3, 32, 32)\nnp.savez('x.npz', x=x.numpy())\n"
@@ -98,6 +99,7 @@ def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     assert np.allclose(found, np.load("y.npy"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.whole
 def test_a_custom_operator_in_a_module_of_its_own_says_what_to_do(folder: Path) -> None:
     pytest.importorskip("torch")
     head = BLOCKS["python"][1].partition("torch.onnx.export")[0]
