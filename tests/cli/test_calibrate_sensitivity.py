@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from edgekit.cli import main
+from tests.command_line import typed
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -22,19 +22,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capsys):
+def run(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
-
-    def output_of(*arguments: str, status: int = 0) -> tuple[str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main.main([*arguments, "-q"])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out, captured.err
-
-    return output_of
+    return lambda *arguments, status=0: typed(*arguments, "-q", status=status)[1:]
 
 
 BASE = ("calibrate", "small.onnx", "-t", ORIN, "--sensitivity")

@@ -6,11 +6,11 @@ import re
 import pytest
 
 import edgekit
-from edgekit.cli import main
 from edgekit.errors import UsageError
 from edgekit.network.loading.load import load
 from edgekit.quantize.caches import load_cache
 from edgekit.quantize.qdq.to_implicit import from_qdq
+from tests.command_line import typed
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -24,17 +24,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capsys):
+def run(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))
 
     def output_of(*arguments: str, status: int = 0) -> str:
-        with pytest.raises(SystemExit) as caught:
-            main.main([*arguments, "-q"])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out if status == 0 else captured.err
+        found = typed(*arguments, "-q", status=status)
+        return found.err if status else found.out
 
     return output_of
 

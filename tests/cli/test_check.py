@@ -17,6 +17,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as lowering
 from edgekit.reports.text import microseconds
 from edgekit.text import percent
+from tests.command_line import typed
 from tests.dla.builder import Builder
 from tests.pipeline.nets import CONFIG, small_net
 
@@ -30,16 +31,8 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
-    def output_of(*arguments: object, status: int = 0) -> str:
-        with pytest.raises(SystemExit) as caught:
-            main.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out
-
-    return output_of
+def run():
+    return lambda *arguments, status=0: typed(*arguments, status=status).out
 
 
 def flat(text: str) -> str:
@@ -77,8 +70,8 @@ def test_a_release_is_picked_by_tensorrt_or_jetpack(model, run):
     by_jetpack = json.loads(run("check", model, "-t", ORIN, "--jetpack", "6.2", "--json"))
     by_release = json.loads(run("check", model, "-t", ORIN, "--tensorrt", "10.3", "--json"))
     assert by_jetpack["summary"] == by_release["summary"]
-    for typed in ("10.3.0", "010.3"):
-        spelled = json.loads(run("check", model, "-t", ORIN, "--tensorrt", typed, "--json"))
+    for release in ("10.3.0", "010.3"):
+        spelled = json.loads(run("check", model, "-t", ORIN, "--tensorrt", release, "--json"))
         assert spelled == by_release
     assert by_jetpack["tensorrt"] == by_release["tensorrt"] == "10.3"
     without = run("check", model, "-t", ORIN, "--tensorrt", "10.9")

@@ -12,6 +12,7 @@ from edgekit.config.changes import ChangedPlacement, read_changes
 from edgekit.config.loader import open_config
 from edgekit.errors import GateError
 from edgekit.pipeline.steps.plan import plan_identity
+from tests.network.onnx_making import make
 from tests.pipeline.nets import small_config, small_net
 
 BOARD = "jetson-agx-orin-64gb"
@@ -128,13 +129,8 @@ def test_a_core_that_the_engine_does_not_drive_is_the_reason(capsys):
 
 
 def test_a_layer_is_found_by_a_node_that_loading_removed(folder, capsys):
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"], name="id")],
-        "g",
-        *([helper.make_tensor_value_info(name, 1, [1, 3, 8, 8])] for name in "xy"),
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), folder / "id.onnx")
+    same = helper.make_node("Identity", ["x"], ["y"], name="id")
+    onnx.save(make([same], {"x": [1, 3, 8, 8]}, ["y"]), folder / "id.onnx")
     assert plan(capsys, "id.onnx", "-t", BOARD, "--why", "id")["nodes"] == ["id"]
     error = plan(capsys, "id.onnx", "-t", BOARD, "--why", "no", status=2)["error"]
     assert error["where"] == "id.onnx"

@@ -10,12 +10,12 @@ import onnx
 import pytest
 
 import edgekit
-from edgekit.cli import main
 from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit.network.writing import save
 from edgekit.rewriting.proof.prove import Proof
 from edgekit.rewriting.provenance import verification
+from tests.command_line import typed
 from tests.pipeline.nets import small_config, small_net
 from tests.rewriting.nets import net, node, weight
 
@@ -31,17 +31,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capsys):
+def run(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
 
     def output_of(*arguments: object, status: int = 0) -> str:
-        with pytest.raises(SystemExit) as caught:
-            main.main([*map(str, arguments), "-q"])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out or captured.err
+        found = typed(*arguments, "-q", status=status)
+        return found.out or found.err
 
     return output_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from PIL import Image
 
 from edgekit.config.loader import parse_config
@@ -19,6 +19,7 @@ from edgekit.config.schema import ConfigFile
 from edgekit.results.recording import record
 from tests.buildlog import timing_log
 from tests.docs.pages import ROOT, blocks, lines, run
+from tests.network.onnx_making import make
 from tests.network.torch_files import dynamo_nodes, lenet
 from tests.parsing.parser_module import write_module
 from tests.pipeline.nets import small_net
@@ -73,15 +74,8 @@ def ci(folder: Path) -> None:
 
 def open_sizes(folder: Path) -> None:
     dims = ["batch", 3, "height", "width"]
-    names = ("boxes", "scores")
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], [name]) for name in names],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in names],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(proto, folder / "model.onnx")
+    nodes = [helper.make_node("Relu", ["x"], [name]) for name in ("boxes", "scores")]
+    onnx.save(make(nodes, {"x": dims}, ["boxes", "scores"]), folder / "model.onnx")
 
 
 def history(folder: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import yaml
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import edgekit
 from edgekit.cli.main import app
@@ -21,6 +21,7 @@ from edgekit.errors import EdgekitError
 from edgekit.network.session import session
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.load import named
+from tests.network.onnx_making import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 BLOCKS = {
@@ -37,16 +38,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         helper.make_node("MyOp", ["c"], ["m"], name="mine", domain="acme", stride=2),
         helper.make_node("Conv", ["m", "w"], ["y"], name="conv2"),
     ]
-    form = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [form("x", TensorProto.FLOAT, [1, 3, 32, 32])],
-        [form("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(values, "v"), numpy_helper.from_array(more, "w")],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    weights = {"v": values, "w": more}
+    model = make(nodes, {"x": [1, 3, 32, 32]}, ["y"], weights, domains=["acme"])
     onnx.save(model, tmp_path / "model.onnx")
     (tmp_path / "app.yaml").write_text(BLOCKS["yaml"][0])
     (tmp_path / "myop.py").write_text(BLOCKS["python"][0])

@@ -10,9 +10,10 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from edgekit.cli import main
+from tests.network.onnx_making import make
 from tests.pipeline.nets import small_config
 
 TARGET = "jetson-agx-orin-64gb"
@@ -27,17 +28,8 @@ def fails(capsys, *arguments):
     return caught.value.code, json.loads(captured.out)["error"]
 
 
-def graph(nodes, shape=(1, 3, 8, 8), inputs=("x",), outputs=("y",)):
-    return helper.make_model(
-        helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(shape)) for n in inputs],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
-        ),
-        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)],
-        ir_version=8,
-    )
+def graph(nodes, shape=(1, 3, 8, 8)):
+    return make(nodes, {"x": shape}, ["y"])
 
 
 def missing(path):
@@ -65,14 +57,14 @@ def newline_in_a_name(path):
     onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "two\nlines")]), path)
 
 
-@pytest.mark.parametrize("make", [zero_size, too_many_elements, newline_in_a_name, cyclic])
+@pytest.mark.parametrize("spoil", [zero_size, too_many_elements, newline_in_a_name, cyclic])
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_models(make, command, tmp_path, capsys, monkeypatch):
+def test_models(spoil, command, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = small_config(tmp_path)
     path = tmp_path / "small.onnx"
     path.unlink()
-    make(path)
+    spoil(path)
     arguments = [command, path, "-t", TARGET] if command == "check" else [command, config]
     status, error = fails(capsys, *arguments)
     assert status == 2
