@@ -113,19 +113,19 @@ def main() -> None:
         return
     if chosen.run:
         kind, folder, bins = chosen.run
-        print(json.dumps(run(kind, Path(folder), int(bins))))
+        print(json.dumps(calibrate(kind, Path(folder), int(bins))))
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, chosen.net, chosen.images)
         print(f"{chosen.net}, {chosen.images} images")
-        ours = child("edgekit", folder, 0)
+        ours = run_child("edgekit", folder, 0)
         report("edgekit, all four methods", ours, ours)
-        minmax = child("minmax", folder, 0)
+        minmax = run_child("minmax", folder, 0)
         report("onnxruntime min-max", minmax, ours)
         compare_minmax(ours["minmax"], minmax["ranges"])
         for bins in [chosen.bins] + [128] * chosen.default:
-            theirs = child("entropy", folder, bins)
+            theirs = run_child("entropy", folder, bins)
             report(f"onnxruntime entropy, {bins} bins", theirs, ours)
             compare_entropy(ours, theirs["ranges"], bins)
 
@@ -159,7 +159,7 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
             below.append([max(snr.values()) - snr[method] for snr in found])
             cells = [
                 Path(net.partition(":")[0]).stem,
-                *(f"{found[0][one]:.1f}" for one in METHODS),
+                *(f"{found[0][method]:.1f}" for method in METHODS),
                 method,
                 *(f"{value:.2f}" for value in below[-1]),
                 str(choice.inputs),
@@ -189,12 +189,12 @@ def snr_by_method(
     from edgekit.pipeline.steps.method import choice
     from edgekit.pipeline.steps.plan import plan
     from edgekit.pipeline.steps.rewrite import model, network
-    from edgekit.placement.segments import segmented
+    from edgekit.placement.segments import cut_segments
     from edgekit.quantize.data.load import load_data
     from edgekit.reference.method import HeldOutInput, MethodErrors
-    from edgekit_device.runtime.deviation import Deviation, worst_of
+    from edgekit_device.runtime.deviation import Deviation, worst_measures
 
-    path, data, test = inputs_of(net, images, tests, folder)
+    path, data, test = make_inputs(net, images, tests, folder)
     calibration = {"count": images, "data": data and str(data)}
     part: dict[str, Any] = {}
     if data is not None:
@@ -216,7 +216,7 @@ def snr_by_method(
             if test is None
             else load_data(test, model(context))
         )
-        segments = segmented(model(context), network(context), placed)
+        segments = cut_segments(model(context), network(context), placed)
         compared = []
         for inputs in (fresh, list(calibration_inputs(context))):
             errors = MethodErrors(
@@ -231,7 +231,8 @@ def snr_by_method(
     pooled = [
         {
             method: float(
-                worst_of([Deviation.joined(each) for each in outputs.values()]).snr_db or 999.0
+                worst_measures([Deviation.join_all(each) for each in outputs.values()]).snr_db
+                or 999.0
             )
             for method, outputs in errors.by_output.items()
         }
@@ -240,7 +241,7 @@ def snr_by_method(
     return [compared[0].choice().snr_db, *pooled], chosen, seconds
 
 
-def inputs_of(
+def make_inputs(
     net: str, images: int, tests: int, folder: Path
 ) -> tuple[str, Path | None, Path | None]:
     """Returns the model, calibration data and test inputs; None for synthetic ones."""
@@ -302,7 +303,7 @@ def prepare(folder: Path, net: str, images: int) -> None:
     np.save(folder / "images.npy", np.stack(samples))
 
 
-def child(kind: str, folder: Path, bins: int) -> dict[str, Any]:
+def run_child(kind: str, folder: Path, bins: int) -> dict[str, Any]:
     """Runs one calibrator in its own process."""
     done = subprocess.run(
         [sys.executable, __file__, "--run", kind, str(folder), str(bins)],
@@ -314,7 +315,7 @@ def child(kind: str, folder: Path, bins: int) -> dict[str, Any]:
     return found
 
 
-def run(kind: str, folder: Path, bins: int) -> dict[str, Any]:
+def calibrate(kind: str, folder: Path, bins: int) -> dict[str, Any]:
     """Runs in the child: calibrates, and adds times and peak."""
     images = np.load(folder / "images.npy", mmap_mode="r")
     work: Callable[[], dict[str, Any]]
@@ -384,7 +385,7 @@ def report(what: str, found: dict[str, Any], ours: dict[str, Any]) -> None:
 def compare_minmax(ours: dict[str, float], theirs: dict[str, list[float]]) -> None:
     """Prints how many min-max scales are equal."""
     names = sorted(set(ours) & set(theirs))
-    equal = sum(np.float32(ours[n] / 127) == np.float32(top(theirs[n]) / 127) for n in names)
+    equal = sum(np.float32(ours[n] / 127) == np.float32(magnitude(theirs[n]) / 127) for n in names)
     print(f"  min-max scales: {equal} of {len(names)} equal to the bit")
 
 
@@ -392,10 +393,10 @@ def compare_entropy(ours: dict[str, Any], theirs: dict[str, list[float]], bins: 
     """Prints how far the entropy thresholds are from each other."""
     names = sorted(set(ours["entropy"]) & set(theirs))
     away = [
-        abs(ours["entropy"][n] - top(theirs[n])) / max(2 * ours["minmax"][n] / bins, 1e-38)
+        abs(ours["entropy"][n] - magnitude(theirs[n])) / max(2 * ours["minmax"][n] / bins, 1e-38)
         for n in names
     ]
-    whole = sum(top(theirs[n]) >= ours["minmax"][n] * (1 - 1e-6) for n in names)
+    whole = sum(magnitude(theirs[n]) >= ours["minmax"][n] * (1 - 1e-6) for n in names)
     print(
         f"  entropy: {sum(a <= 1.001 for a in away)} of {len(names)} within one bin "
         f"(1/{bins // 2} of the range), the farthest {max(away):.2f} bins away; "
@@ -403,7 +404,7 @@ def compare_entropy(ours: dict[str, Any], theirs: dict[str, list[float]], bins: 
     )
 
 
-def top(pair: list[float]) -> float:
+def magnitude(pair: list[float]) -> float:
     """Returns the magnitude of a range."""
     return max(abs(pair[0]), abs(pair[1]))
 

@@ -60,68 +60,74 @@ def main() -> int:
         # modules compiled and knowledge read once, as for anybody who runs it a second time
         os.environ["EDGEKIT_CACHE"] = str(Path(folder, "cache"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        for name, measure in (("process", process), ("nodes", nodes), ("memory", memory)):
+        for name, measure in (
+            ("process", compare_processes),
+            ("nodes", measure_chains),
+            ("memory", measure_memory),
+        ):
             if chosen.only not in (None, name):
                 continue
-            if measure is not process or chosen.limit is None:
+            if measure is not compare_processes or chosen.limit is None:
                 measure(Path(folder), chosen.runs)
-            elif not any(process(Path(folder), chosen.runs) <= chosen.limit for _ in range(TRIES)):
+            elif not any(
+                compare_processes(Path(folder), chosen.runs) <= chosen.limit for _ in range(TRIES)
+            ):
                 print(f"above {chosen.limit} in each of {TRIES} tries")
                 status = 1
     return status
 
 
-def process(folder: Path, runs: int) -> float:
+def compare_processes(folder: Path, runs: int) -> float:
     """Compares whole processes on light_resnet50 and returns the ratio."""
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     model = str(light / "light_resnet50.onnx")
-    commands = ([sys.executable, "-c", BASELINE, model], check(model))
+    commands = ([sys.executable, "-c", BASELINE, model], check_command(model))
     for command in commands:
-        timed(command)
-    pairs = [tuple(used(command) for command in commands) for _ in range(runs)]
+        wall_seconds(command)
+    pairs = [tuple(processor_seconds(command) for command in commands) for _ in range(runs)]
     plain, ours = (float(statistics.median(times)) for times in zip(*pairs, strict=True))
     print(f"onnx.load and infer_shapes  {plain:7.3f} s of the processor (median of {runs})")
     print(f"edgekit check               {ours:7.3f} s, {ours / plain:.2f} times as much")
     return ours / plain
 
 
-def nodes(folder: Path, runs: int) -> None:
+def measure_chains(folder: Path, runs: int) -> None:
     """Measures chains of convolutions and activations of growing length."""
     base = None
     for size in SIZES:
         path = folder / f"chain{size}.onnx"
-        onnx.save(chain(size), path)
-        seconds = min(timed(check(str(path))) for _ in range(max(2, runs // 5)))
+        onnx.save(make_chain(size), path)
+        seconds = min(wall_seconds(check_command(str(path))) for _ in range(max(2, runs // 5)))
         base = seconds if base is None else base
         more = (seconds - base) / (size - SIZES[0]) * 1e6 if size > SIZES[0] else 0.0
         print(f"{size:6} nodes  {seconds:7.3f} s  {more:6.0f} µs a node above {SIZES[0]}")
 
 
-def memory(folder: Path, runs: int) -> None:
+def measure_memory(folder: Path, runs: int) -> None:
     """Measures the peak memory of checking 2 GiB of external weights (a sparse file)."""
     for kind in ("FP32", "FP16"):
         path = folder / f"large{kind}.onnx"
-        onnx.save(large(folder / "large.data", 2 * GIB, half=kind == "FP16"), path)
-        seconds = timed(check(str(path)))
-        requested = [sys.executable, "-c", PEAK, *check(str(path))[3:]]
+        onnx.save(make_large(folder / "large.data", 2 * GIB, half=kind == "FP16"), path)
+        seconds = wall_seconds(check_command(str(path)))
+        requested = [sys.executable, "-c", PEAK, *check_command(str(path))[3:]]
         done = subprocess.run(requested, capture_output=True, text=True, check=True)
         peak = int(done.stdout) / 1024
         print(f"2 GiB of {kind} weights       {seconds:7.3f} s  {peak:.0f} MiB at most")
 
 
-def check(model: str) -> list[str]:
+def check_command(model: str) -> list[str]:
     """Returns the command that checks a model."""
     return [sys.executable, "-m", "edgekit", "check", model, "--target", TARGET]
 
 
-def used(command: list[str]) -> float:
+def processor_seconds(command: list[str]) -> float:
     """Runs a command and returns the user's processor seconds of it."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    timed(command)
+    wall_seconds(command)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
-def timed(command: list[str]) -> float:
+def wall_seconds(command: list[str]) -> float:
     """Runs a command and returns its seconds.
 
     Raises:
@@ -133,7 +139,7 @@ def timed(command: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def chain(count: int) -> onnx.ModelProto:
+def make_chain(count: int) -> onnx.ModelProto:
     """Returns a network of ``count`` nodes: convolution, ReLU, convolution, addition, ..."""
     made: list[onnx.NodeProto] = []
     last, skip = "x", "x"
@@ -149,10 +155,10 @@ def chain(count: int) -> onnx.ModelProto:
         last = name
     shape = [1, 8, 16, 16]
     weights = helper.make_tensor("w", TensorProto.FLOAT, [8, 8, 3, 3], [0.01] * 576)
-    return model_of(made, shape, last, [weights])
+    return make_model(made, shape, last, [weights])
 
 
-def large(data: Path, total: int, *, half: bool = False) -> onnx.ModelProto:
+def make_large(data: Path, total: int, *, half: bool = False) -> onnx.ModelProto:
     """Returns a network of convolutions whose weights fill ``data``; ``half``: FP16, each cast."""
     channels, side, size = 2048, 4, 2 if half else 4
     each = channels * channels * side * side * size
@@ -177,10 +183,10 @@ def large(data: Path, total: int, *, half: bool = False) -> onnx.ModelProto:
             helper.make_node("Conv", [last, name], [f"n{index}"], f"n{index}", pads=[1, 1, 2, 2])
         )
         last = f"n{index}"
-    return model_of(made, [1, channels, 8, 8], last, stubs)
+    return make_model(made, [1, channels, 8, 8], last, stubs)
 
 
-def model_of(
+def make_model(
     made: list[onnx.NodeProto], shape: list[int], last: str, constants: list[TensorProto]
 ) -> onnx.ModelProto:
     """Returns the model around nodes that keep the shape of their one input ``x``."""

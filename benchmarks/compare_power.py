@@ -60,7 +60,7 @@ SIDES = ((1, 4), (1, 8), (1, 20), (2, 0), (3, 0), (5, 0), (10, 0))
 """Runs a side, and earlier runs of one release."""
 
 
-def told_apart(
+def share_distinguished(
     noise: Callable[[random.Random], float], runs: int, earlier: int, ratio: float, pairs: int
 ) -> float:
     """Returns the share of simulated pairs that are called faster or slower."""
@@ -69,8 +69,12 @@ def told_apart(
         spread = spread_of([[noise(source) for _ in range(earlier)]])
         a = [Measure(noise(source)) for _ in range(runs)]
         b = [Measure(noise(source) * ratio) for _ in range(runs)]
-        one = difference(a, b, 0.95, spread)
-        found += one.low is not None and one.high is not None and not one.low <= 1 <= one.high
+        interval = difference(a, b, 0.95, spread)
+        found += (
+            interval.low is not None
+            and interval.high is not None
+            and not interval.low <= 1 <= interval.high
+        )
     return found / pairs
 
 
@@ -82,7 +86,9 @@ def main() -> None:
     print(f"{'noise':<20} {'runs':>5} {'earlier':>8} {'equal':>7} {'10 %':>7} {'30 %':>7}")
     for name, noise in NOISE.items():
         for runs, earlier in SIDES:
-            shares = [told_apart(noise, runs, earlier, ratio, pairs) for ratio in (1, 1.1, 1.3)]
+            shares = [
+                share_distinguished(noise, runs, earlier, ratio, pairs) for ratio in (1, 1.1, 1.3)
+            ]
             cells = " ".join(f"{share:>7.1%}" for share in shares)
             print(f"{name:<20} {runs:>5} {earlier or '-':>8} {cells}", flush=True)
 

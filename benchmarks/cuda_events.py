@@ -30,7 +30,7 @@ from benchmarks.cuda_stand_in import Kernel, stand_in
 from edgekit_device.benchmark.events import EventPairs
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
+from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_mode
 from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
@@ -152,7 +152,7 @@ def memory(cuda: Cuda) -> dict[str, Any]:
     return {"ok": before - after == 1 << 30, "total_bytes": total, "taken_bytes": before - after}
 
 
-def whole(cuda: Cuda) -> dict[str, Any]:
+def bench_stand_in(cuda: Cuda) -> dict[str, Any]:
     """A bench of a stand-in engine, in every way; its frames come out right, too."""
     found: dict[str, Any] = {"ok": True}
     model = stand_in(cuda, _MS)
@@ -186,7 +186,7 @@ def whole(cuda: Cuda) -> dict[str, Any]:
     return found
 
 
-def waiting(wanted: str) -> dict[str, Any]:
+def measure_wait(wanted: str) -> dict[str, Any]:
     """The processor's time in a wait of 200 ms, with the wait asked for before CUDA is opened."""
     if wanted != "auto":
         choose_wait(wanted == "spin")
@@ -204,7 +204,7 @@ def waiting(wanted: str) -> dict[str, Any]:
         kernel.launch(stream, 0.2)
         cuda.synchronize(stream)
         latencies.append((time.perf_counter() - start) * 1e3 - 0.2)
-    reported, share = wait_of(cuda), busy / wall
+    reported, share = wait_mode(cuda), busy / wall
     good = {"spin": share > 0.8, "blocking": share < 0.2}.get(wanted, True)
     late = "taken"
     try:
@@ -217,7 +217,7 @@ def waiting(wanted: str) -> dict[str, Any]:
         "busy_share": share,
         "overhead_us": float(np.median(latencies)) * 1e3,
         "asked_when_open": late,
-        "then": wait_of(cuda),
+        "then": wait_mode(cuda),
     }
 
 
@@ -226,7 +226,7 @@ CHECKS: dict[str, Callable[[Cuda], dict[str, Any]]] = {
     "copies": copies,
     "graph": graph,
     "memory": memory,
-    "whole": whole,
+    "whole": bench_stand_in,
 }
 
 
@@ -241,21 +241,21 @@ def main() -> int:
         if given.way == "ctypes":  # None makes the imports fail, whatever is installed
             sys.modules.update({"cuda.bindings.driver": None, "cuda.cuda": None})  # type: ignore[dict-item]
         kind, _, wanted = given.one.partition(":")
-        answer = waiting(wanted) if wanted else CHECKS[kind](open_cuda())
+        answer = measure_wait(wanted) if wanted else CHECKS[kind](open_cuda())
         print(json.dumps({**answer, "device": write(open_cuda().facts())}))
         return 0
     found: dict[str, Any] = {}
     for way in ("python", "ctypes"):
-        for one in [*CHECKS, "wait:auto", "wait:spin", "wait:blocking"]:
-            argv = [sys.executable, __file__, "--one", one, "--way", way]
+        for check in [*CHECKS, "wait:auto", "wait:spin", "wait:blocking"]:
+            argv = [sys.executable, __file__, "--one", check, "--way", way]
             done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
             lines = done.stdout.splitlines()
             answer = json.loads(lines[-1]) if lines else {"ok": False, "error": done.stderr[-1500:]}
-            found[f"{way}, {one}"] = answer
-            print(f"{way}, {one}: {json.dumps(answer)}", flush=True)
+            found[f"{way}, {check}"] = answer
+            print(f"{way}, {check}: {json.dumps(answer)}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
-    return 0 if all(one["ok"] for one in found.values()) else 1
+    return 0 if all(answer["ok"] for answer in found.values()) else 1
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Kernel:
             ctypes.c_uint64(y),
             ctypes.c_uint32(n),
         ]
-        places = (ctypes.c_void_p * len(values))(*[ctypes.addressof(one) for one in values])
+        places = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         grid = (32 if n else 1, 1, 1, 256 if n else 1, 1, 1)
         self._cuda.call(
             "cuLaunchKernel", self._function, *grid, 0, stream, ctypes.addressof(places), 0
@@ -142,7 +142,7 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
     )
     engine = TensorRTEngine(loaded, cuda, [x], [y])
     segment = SegmentEntry(0, "GPU", digest, ("x",), ("y",), ())
-    tensors = [TensorEntry(one.name, one.dtype, _SHAPE, "LINEAR", _STRIDES) for one in (x, y)]
+    tensors = [TensorEntry(io.name, io.dtype, _SHAPE, "LINEAR", _STRIDES) for io in (x, y)]
     about = EngineEntry(
         kind="plan",
         tensorrt="",

@@ -55,11 +55,14 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgekit-deployment-") as name:
         folder = Path(name)
-        python, starts = _counted_python(folder / "python")
+        python, starts = _counting_python(folder / "python")
         os.environ["EDGEKIT_CACHE"] = str(folder / "cache")
         with sshd(folder / "board") as server:
-            _commands(folder, server.board, python, starts, given.model, given.runs)
-        fresh = [_fresh(folder / f"fresh-{run}", run, given.megabytes) for run in range(given.runs)]
+            _time_commands(folder, server.board, python, starts, given.model, given.runs)
+        fresh = [
+            _install_fresh(folder / f"fresh-{run}", run, given.megabytes)
+            for run in range(given.runs)
+        ]
     whole, transfer = (statistics.median(times) for times in zip(*fresh, strict=True))
     print(
         f"fresh install of {given.megabytes} MB: {whole:.2f} s, of them the transfer "
@@ -67,7 +70,7 @@ def main() -> None:
     )
 
 
-def _counted_python(folder: Path) -> tuple[Path, Path]:
+def _counting_python(folder: Path) -> tuple[Path, Path]:
     """Returns an interpreter that is this one, and the file that has a line for each of its starts.
 
     What the board's processes start as ``sys.executable`` is it, too.
@@ -83,7 +86,7 @@ def _counted_python(folder: Path) -> tuple[Path, Path]:
     return python, starts
 
 
-def _commands(
+def _time_commands(
     folder: Path, board: Board, python: Path, starts: Path, model: str, runs: int
 ) -> None:
     fields = {
@@ -107,7 +110,7 @@ def _commands(
     file = folder / "net.yaml"
     file.write_text(yaml.safe_dump(config))
     out = ("--out", str(folder / "out"))
-    _edgekit("run", str(file), *out, "--trust-key")
+    _run_edgekit("run", str(file), *out, "--trust-key")
     print(f"cold run of {model}: {len(starts.read_text())} starts of Python on the board")
     host = f"{board.user}@{board.host}:{board.port}"
     own = f"  IdentityFile {board.key}\n  StrictHostKeyChecking no\n"
@@ -128,7 +131,7 @@ def _commands(
                 ),
             ),
         ):
-            measured = [_edgekit(*arguments) for _ in range(runs)]
+            measured = [_run_edgekit(*arguments) for _ in range(runs)]
             wall, processor = (statistics.median(times) for times in zip(*measured, strict=True))
             print(f"{title:<26} {wall:.2f} s, {processor:.2f} s of the host's processor")
 
@@ -146,7 +149,7 @@ def _ssh_config(home: Path, text: str) -> Iterator[None]:
         os.environ["HOME"] = before
 
 
-def _edgekit(*arguments: str) -> tuple[float, float]:
+def _run_edgekit(*arguments: str) -> tuple[float, float]:
     """Runs a command; returns its wall-clock and processor seconds."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
@@ -156,7 +159,7 @@ def _edgekit(*arguments: str) -> tuple[float, float]:
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _fresh(folder: Path, seed: int, megabytes: int) -> tuple[float, float]:
+def _install_fresh(folder: Path, seed: int, megabytes: int) -> tuple[float, float]:
     """Installs a bundle on a board that has none; returns the seconds, and the transfer's."""
     folder.mkdir()
     loader, key = folder / "loader.pyz", ensure_key(folder / "signer")

@@ -45,24 +45,24 @@ NAMES = {
 }
 
 
-def cpu() -> float:
+def cpu_seconds() -> float:
     """Returns the CPU seconds of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
-def signed(seed: int, key: Path) -> Bundle:
+def make_signed(seed: int, key: Path) -> Bundle:
     """Returns a bundle of one megabyte of weights."""
     bundle = hand_made(seed=seed, columns=WIDTH)
     return bundle.signed(sign(bundle.manifest_bytes, key))
 
 
-def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
+def measure_over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
     """Rolls out a release, the same again, and another one, and measures each."""
     key = ensure_key(folder / "key")
     config = small_config(folder / "net")
     config.write_text(config.read_text().replace("name: small", "name: net"))
-    bundles = [signed(seed, key) for seed in (0, 0, 1)]
+    bundles = [make_signed(seed, key) for seed in (0, 0, 1)]
     found: dict[str, Any] = {"weights_bytes": sum(bundles[0].weight_bytes.values())}
     with contextlib.ExitStack() as stack:
         rows, relays = [], []
@@ -84,7 +84,7 @@ def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
         for what, bundle in zip(("first", "unchanged", "weights"), bundles, strict=True):
             file = write(bundle, folder / f"{what}.ekb", stripped=False)
             before = sum(relay.bytes for relay in relays)
-            began, used = time.monotonic(), cpu()
+            began, used = time.monotonic(), cpu_seconds()
             with Fleet(folder / "state") as fleet:
                 name = fleet.begin(
                     config,
@@ -96,7 +96,7 @@ def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
                 )
                 rollout = fleet.drive(name)
             assert rollout.counts == {"done": count}, rollout
-            wall, spent = time.monotonic() - began, cpu() - used
+            wall, spent = time.monotonic() - began, cpu_seconds() - used
             seconds = [board.seconds for board in rollout.boards if board.seconds is not None]
             found[what] = {
                 "wall_s": round(wall, 2),
@@ -126,7 +126,7 @@ class InMemory:
         return True
 
 
-def state_alone(folder: Path, count: int) -> dict[str, Any]:
+def measure_state(folder: Path, count: int) -> dict[str, Any]:
     """Measures the inventory and the state for so many boards."""
     folder.mkdir()
     config = small_config(folder / "net")
@@ -139,9 +139,9 @@ def state_alone(folder: Path, count: int) -> dict[str, Any]:
     inventory = folder / "fleet.yaml"
     inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
     with Fleet(folder / "state", driver_for=lambda rollout, bundles: InMemory()) as fleet:
-        began, used = time.monotonic(), cpu()
+        began, used = time.monotonic(), cpu_seconds()
         name = fleet.begin(config, inventory, bundle=file, settings=RolloutSettings(parallel=32))
-        middle, spent = time.monotonic(), cpu()
+        middle, spent = time.monotonic(), cpu_seconds()
         fleet.drive(name)
         size = fleet.rollout(name).path.stat().st_size
         return {
@@ -149,7 +149,7 @@ def state_alone(folder: Path, count: int) -> dict[str, Any]:
             "begin_s": round(middle - began, 2),
             "begin_cpu_s": round(spent - used, 2),
             "drive_s": round(time.monotonic() - middle, 2),
-            "drive_cpu_s": round(cpu() - spent, 2),
+            "drive_cpu_s": round(cpu_seconds() - spent, 2),
             "state_bytes": size,
         }
 
@@ -199,11 +199,11 @@ def main() -> None:
     for parallel in options.parallel:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["EDGEKIT_CACHE"] = str(Path(folder, "cache"))
-            measured = over_ssh(Path(folder), options.boards, parallel)
+            measured = measure_over_ssh(Path(folder), options.boards, parallel)
             row = {"boards": options.boards, "parallel": parallel, **measured}
             document["over_ssh"].append(row)
     with tempfile.TemporaryDirectory() as folder:
-        document["state"] = state_alone(Path(folder, "state"), options.state)
+        document["state"] = measure_state(Path(folder, "state"), options.state)
     print(json.dumps(document, indent=1) if options.json else tables(document))
 
 

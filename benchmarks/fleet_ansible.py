@@ -62,8 +62,8 @@ BYTES = 0
 def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str, Any]]:
     global BYTES  # noqa: PLW0603
     key = ensure_key(tmp / "key" / "id")
-    one, two = (_signed(hand_made(seed=seed, columns=4096), key) for seed in (0, 1))
-    BYTES = one.full_bytes
+    first, second = (_signed(hand_made(seed=seed, columns=4096), key) for seed in (0, 1))
+    BYTES = first.full_bytes
     line = allowed_signers_line(tmp / "key" / "id.pub")
     rows: list[dict[str, Any]] = []
     servers = [stack.enter_context(sshd(tmp / str(n))) for n in range(count)]
@@ -72,11 +72,11 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
         FleetBoard(dataclasses.replace(s.board, name=f"b{n}", kind="remote", port=relay.port))
         for n, (s, relay) in enumerate(zip(servers, relays, strict=True))
     ]
-    for what, bundle in (("first", one), ("unchanged", one), ("one tensor changed", two)):
+    for what, bundle in (("first", first), ("unchanged", first), ("one tensor changed", second)):
         bundles = {member.name: bundle for member in members}
         export_ansible(tmp / "out", members, bundles, waves="100%", signers=[line])
         sent = sum(relay.bytes for relay in relays)
-        seconds, cpu = _play(tmp / "out", tmp)
+        seconds, cpu = run_playbook(tmp / "out", tmp)
         rows.append(
             {
                 "what": what,
@@ -92,7 +92,7 @@ def _signed(bundle: Bundle, key: Path) -> Bundle:
     return bundle.signed(sign(bundle.manifest_bytes, key))
 
 
-def _play(folder: Path, tmp: Path) -> tuple[float, float]:
+def run_playbook(folder: Path, tmp: Path) -> tuple[float, float]:
     (tmp / "home").mkdir(exist_ok=True)
     env = {
         "PATH": os.environ["PATH"],

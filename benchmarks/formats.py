@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.dla.formats import FORMATS, legal, pack, stored_shape, unpack
+from edgekit.dla.formats import FORMATS, border_refusal, pack, stored_shape, unpack
 
 _SHAPE = (1, 64, 544, 960)
 _LEAST = {"int8": 0.10, "float16": 0.20}
@@ -34,7 +34,7 @@ def main() -> int:
     for dtype, least in _LEAST.items():
         for form in FORMATS:
             roles = ("input", "output")
-            if all(legal(form, dtype, role, channels=shape[1]) for role in roles):
+            if all(border_refusal(form, dtype, role, channels=shape[1]) for role in roles):
                 continue
             for direction, (copy, seconds) in _measure(shape, dtype, form).items():
                 ratio = copy / seconds

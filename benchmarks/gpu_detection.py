@@ -45,7 +45,7 @@ def _levels(**maps: str) -> tuple[Level, ...]:
     )
 
 
-def _maps(channels: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _make_maps(channels: Mapping[str, int]) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     return {
         f"{name}{stride}": (
@@ -77,30 +77,30 @@ def _cases() -> dict[str, tuple[Head, dict[str, np.ndarray]]]:
         "l": random.normal(0, 2, (_BATCH, 300, _CLASSES)).astype(np.float32),
         "q": random.normal(0, 2, (_BATCH, 300, 4)).astype(np.float32),
     }
-    plain = _maps({"b": 64, "s": _CLASSES})
-    masked = {**_maps({"b": 64, "s": _CLASSES, "m": 32}), "p": prototypes}
+    plain = _make_maps({"b": 64, "s": _CLASSES})
+    masked = {**_make_maps({"b": 64, "s": _CLASSES, "m": 32}), "p": prototypes}
     point = PointHead(_levels(boxes="b", scores="s", objectness="o"), True)
     made = {
         "distance": (Head("YOLOv8", tuple(plain), distance=DistanceHead(both, 16)), plain),
         "distance, masks": (Head("YOLOv8", tuple(masked), distance=masks), masked),
     }
-    maps = _maps({"b": 3 * (5 + _CLASSES)})
+    maps = _make_maps({"b": 3 * (5 + _CLASSES)})
     made["anchor"] = Head("v5", tuple(maps), anchor=AnchorHead(_levels(boxes="b"), anchors)), maps
-    maps = _maps({"b": 4, "s": _CLASSES, "o": 1})
+    maps = _make_maps({"b": 4, "s": _CLASSES, "o": 1})
     made["point"] = Head("YOLOX", tuple(maps), point=point), maps
-    maps = _maps({"b": 4, "s": _CLASSES})
+    maps = _make_maps({"b": 4, "s": _CLASSES})
     made["prior"] = Head("RetinaNet", tuple(maps), prior=prior), maps
     made["query"] = Head("RT-DETR", tuple(queries), query=query), queries
     return made
 
 
-def _differ(one: Found, other: Found) -> bool:
-    near = np.allclose(one.box, other.box, atol=_NEAR, rtol=1e-4)
-    masks = (one.mask is None) == (other.mask is None)
-    if one.mask is not None and other.mask is not None:
-        masks = bool((one.mask != other.mask).mean() < 1e-3)
+def _is_different(left: Found, right: Found) -> bool:
+    near = np.allclose(left.box, right.box, atol=_NEAR, rtol=1e-4)
+    masks = (left.mask is None) == (right.mask is None)
+    if left.mask is not None and right.mask is not None:
+        masks = bool((left.mask != right.mask).mean() < 1e-3)
     return (
-        not (near and masks and one.number == other.number) or abs(one.score - other.score) > 1e-4
+        not (near and masks and left.number == right.number) or abs(left.score - right.score) > 1e-4
     )
 
 
@@ -122,11 +122,11 @@ def main() -> int:
             if place == "CPU":
                 expected = found
         wrong = 0
-        for one, other in zip(expected, found, strict=True):
-            if len(one) != len(other):
-                wrong += abs(len(one) - len(other))
+        for wanted, got in zip(expected, found, strict=True):
+            if len(wanted) != len(got):
+                wrong += abs(len(wanted) - len(got))
             else:
-                wrong += sum(_differ(*pair) for pair in zip(one, other, strict=True))
+                wrong += sum(_is_different(*pair) for pair in zip(wanted, got, strict=True))
         failed += wrong
         print(
             f"{kind:16} {sum(map(len, expected)):4} objects in {_BATCH} frames, {wrong} differ; "

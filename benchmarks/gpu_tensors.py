@@ -43,43 +43,43 @@ def main() -> int:
     for shape in _SHAPES:
         for dtype in _TYPES:
             array = (np.random.default_rng(1).uniform(-90, 90, shape)).astype(dtype)
-            ours = _on_gpu(feeder, array)
+            ours = _to_gpu(feeder, array)
             theirs = torch.as_tensor(ours, device="cuda")
             same = theirs.data_ptr() == ours.ptr
             say(f"to PyTorch {dtype} {shape}", same and bool((theirs.cpu().numpy() == array).all()))
-            back = feeder.borrowed(theirs * 1 if dtype != "bool" else theirs.clone())
+            back = feeder.borrow(theirs * 1 if dtype != "bool" else theirs.clone())
             say(f"from PyTorch {dtype} {shape}", bool((back.numpy() == array).all()))
     stream = torch.cuda.Stream()
     large = torch.ones(1 << 26, device="cuda")
     late = large.cumsum(0)  # runs for a while on the default stream
-    found = feeder.borrowed(late).numpy()
+    found = feeder.borrow(late).numpy()
     say("from PyTorch while its default stream works", found[-1] == np.float32(late[-1].item()))
     with torch.cuda.stream(stream):
         late = large.cumsum(0) + 1
     stream.synchronize()
-    say("from another stream after its end", feeder.borrowed(late).numpy()[0] == 2)
+    say("from another stream after its end", feeder.borrow(late).numpy()[0] == 2)
     try:
-        feeder.borrowed(torch.ones(4, 6, device="cuda").t())
+        feeder.borrow(torch.ones(4, 6, device="cuda").t())
         say("a transposed tensor is refused", False)
     except DeviceError as error:
         say(f"a transposed tensor is refused: {error.code}", error.code == "input.strides")
-    _formats(feeder, say)
-    _kept(feeder, say)
-    _network(say)
+    _check_formats(feeder, say)
+    _check_lifetime(feeder, say)
+    _check_network(say)
     try:
         import cupy
     except ImportError:
         print("CuPy is not installed")
     else:
         array = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
-        ours = _on_gpu(feeder, array)
+        ours = _to_gpu(feeder, array)
         seen = cupy.asarray(ours)
         say("to CuPy", seen.data.ptr == ours.ptr and bool((cupy.asnumpy(seen) == array).all()))
-        say("from CuPy", bool((feeder.borrowed(seen * 2).numpy() == array * 2).all()))
+        say("from CuPy", bool((feeder.borrow(seen * 2).numpy() == array * 2).all()))
     return int(failed > 0)
 
 
-def _on_gpu(feeder: Feeder, array: np.ndarray) -> DeviceTensor:
+def _to_gpu(feeder: Feeder, array: np.ndarray) -> DeviceTensor:
     """Returns the array in memory of edgekit_device's pool."""
     lease = feeder.device.take(array.nbytes)
     lease.cuda.copy(lease.ptr, array.ctypes.data, array.nbytes, "h2d")
@@ -89,7 +89,7 @@ def _on_gpu(feeder: Feeder, array: np.ndarray) -> DeviceTensor:
     )
 
 
-def _formats(feeder: Feeder, say: Any) -> None:
+def _check_formats(feeder: Feeder, say: Any) -> None:
     """Compares outputs in a DLA's formats, made plain on the GPU, with NumPy's."""
     import torch
 
@@ -102,11 +102,11 @@ def _formats(feeder: Feeder, say: Any) -> None:
     ):
         stored = convert(array, dtype, None, scale)
         memory = pack(stored, format, strides)
-        lease = _on_gpu(feeder, np.ascontiguousarray(memory))
+        lease = _to_gpu(feeder, np.ascontiguousarray(memory))
         there = DeviceTensor(
             lease.ptr, memory.nbytes, dtype, shape, format, strides, scale, lease.owner
         )
-        plain = feeder.plain(there, "float32")
+        plain = feeder.as_linear(there, "float32")
         wanted = convert(stored, "float32", scale, None)
         found = torch.as_tensor(plain, device="cuda").cpu().numpy()
         say(f"{format} {dtype} becomes planes of float32", bool((found == wanted).all()))
@@ -114,7 +114,7 @@ def _formats(feeder: Feeder, say: Any) -> None:
         retained: list[Any] = []
         source = torch.from_numpy(array).cuda()
         with feeder.device.stream() as stream:
-            address = feeder.put(io, feeder.borrowed(source), stream, retained)
+            address = feeder.put(io, feeder.borrow(source), stream, retained)
             lease.owner.cuda.synchronize(stream)
         made = np.empty(memory.nbytes, np.uint8)
         lease.owner.cuda.copy(made.ctypes.data, address, made.nbytes, "d2h")
@@ -123,25 +123,25 @@ def _formats(feeder: Feeder, say: Any) -> None:
         say(f"PyTorch's float32 becomes {format} {dtype}", same)
 
 
-def _kept(feeder: Feeder, say: Any) -> None:
+def _check_lifetime(feeder: Feeder, say: Any) -> None:
     """A result keeps its memory as long as PyTorch's tensor lives, and no longer."""
     import gc
 
     import torch
 
     array = np.full((1 << 20,), 7, np.float32)
-    theirs = torch.as_tensor(_on_gpu(feeder, array), device="cuda")
+    theirs = torch.as_tensor(_to_gpu(feeder, array), device="cuda")
     gc.collect()
     before = feeder.device.allocated
-    other = _on_gpu(feeder, np.zeros(1 << 20, np.float32))
+    other = _to_gpu(feeder, np.zeros(1 << 20, np.float32))
     say("a tensor in use keeps its memory", bool((theirs == 7).all()) and other.ptr != 0)
     del theirs
     gc.collect()
-    _on_gpu(feeder, array)
+    _to_gpu(feeder, array)
     say("memory goes back with its last user", feeder.device.allocated == before + 1)
 
 
-def _network(say: Any) -> None:
+def _check_network(say: Any) -> None:
     """What ``edgekit.load`` does with tensors on the GPU; the engine doubles them."""
     import torch
 

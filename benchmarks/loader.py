@@ -37,18 +37,18 @@ def main() -> None:
     """Measures and prints."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        overhead("tiny network", _bundle(folder, "tiny", _tiny(folder)), 4000, 9)
+        measure_overhead("tiny network", _bundle(folder, "tiny", _tiny(folder)), 4000, 9)
         resnet = {"model": {"builtin": "light_resnet50", "seed": 0}}
         full = _bundle(folder, "resnet50", {**resnet, "precision": "fp32"})
-        overhead("light_resnet50", full, 5, 9)
+        measure_overhead("light_resnet50", full, 5, 9)
         stages = {**resnet, "build": {"mode": "split"}, "placement": _stages()}
-        overhead("light_resnet50 split", split := _bundle(folder, "split", stages), 5, 9)
-        load(full)
-        refit(full)
-        pipeline(split)
+        measure_overhead("light_resnet50 split", split := _bundle(folder, "split", stages), 5, 9)
+        measure_load(full)
+        measure_refit(full)
+        measure_pipeline(split)
 
 
-def overhead(title: str, bundle: Path, calls: int, rounds: int) -> None:
+def measure_overhead(title: str, bundle: Path, calls: int, rounds: int) -> None:
     """A call of the model beside ONNX Runtime on the same segments and arrays."""
     model = edgekit_device.load(bundle, trust_unsigned=True)
     inputs = _inputs(model)
@@ -64,14 +64,14 @@ def overhead(title: str, bundle: Path, calls: int, rounds: int) -> None:
             feeds = {name: values[name] for name in reads}
             values.update(zip(outputs, session.run(outputs, feeds), strict=True))
 
-    own, ours = _turns(alone, lambda: model(inputs), calls, rounds)
+    own, ours = _time_in_turns(alone, lambda: model(inputs), calls, rounds)
     print(
         f"{title:<22} {len(steps):3} segments: ONNX Runtime {own * 1e6:9.1f} us, model(inputs) "
         f"{ours * 1e6:9.1f} us: {(ours - own) * 1e6:+.1f} us, {(ours / own - 1) * 100:+.2f} %"
     )
 
 
-def load(bundle: Path) -> None:
+def measure_load(bundle: Path) -> None:
     """Loading beside reading and hashing the file once, and ONNX Runtime's own part."""
     size = bundle.stat().st_size
 
@@ -81,9 +81,11 @@ def load(bundle: Path) -> None:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
 
-    bound, whole = _turns(read, lambda: edgekit_device.load(bundle, trust_unsigned=True), 1, 7)
+    bound, whole = _time_in_turns(
+        read, lambda: edgekit_device.load(bundle, trust_unsigned=True), 1, 7
+    )
     model = edgekit_device.load(bundle, trust_unsigned=True, verify=False)
-    _, opening = _turns(
+    _, opening = _time_in_turns(
         read, lambda: edgekit_device.load(bundle, trust_unsigned=True, verify=False), 1, 7
     )
     print(
@@ -93,7 +95,7 @@ def load(bundle: Path) -> None:
     )
 
 
-def refit(bundle: Path) -> None:
+def measure_refit(bundle: Path) -> None:
     """What giving a stripped engine its weights adds to opening the same engine with them in it."""
     from edgekit_device.runtime.model import check_path
     from edgekit_device.runtime.reference import open_engines
@@ -125,8 +127,8 @@ def refit(bundle: Path) -> None:
                 data, options, disabled_optimizers=["Pad_Fusion", "ClipQuantRewrite"]
             )
 
-    copied, _ = _turns(copy, copy, 1, 9)
-    opened, refitted = _turns(unstripped, lambda: open_engines(checked), 1, 7)
+    copied, _ = _time_in_turns(copy, copy, 1, 9)
+    opened, refitted = _time_in_turns(unstripped, lambda: open_engines(checked), 1, 7)
     print(
         f"refit, {total / 1e6:.0f} MB of weights: stripped engines opened with them in "
         f"{refitted * 1e3:.0f} ms, ONNX Runtime alone with them inside {opened * 1e3:.0f} ms: "
@@ -134,11 +136,11 @@ def refit(bundle: Path) -> None:
     )
 
 
-def pipeline(bundle: Path) -> None:
+def measure_pipeline(bundle: Path) -> None:
     """Frames in flight over the stages beside one frame at a time; every stage on one thread."""
     model = edgekit_device.load(bundle, trust_unsigned=True, threads=1)
     frames = [_inputs(model, seed) for seed in range(_FRAMES)]
-    alone, flight = _turns(
+    alone, flight = _time_in_turns(
         lambda: [model(frame) for frame in frames], lambda: list(model.stream(frames)), 1, 3
     )
     apart = [model(frame) for frame in frames]
@@ -153,7 +155,7 @@ def pipeline(bundle: Path) -> None:
     )
 
 
-def _turns(
+def _time_in_turns(
     first: Callable[[], Any], second: Callable[[], Any], calls: int, rounds: int
 ) -> tuple[float, float]:
     """Returns the best seconds a call of each, in turns."""

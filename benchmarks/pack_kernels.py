@@ -34,7 +34,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from edgekit.dla.formats import nbytes, pack, strides
 from edgekit_device.arrays.formats import convert
 from edgekit_device.cuda.driver import Cuda, open_cuda
-from edgekit_device.cuda.kernels import Layout, PackKernels, open_compiler, plan, source
+from edgekit_device.cuda.kernels import (
+    Layout,
+    PackKernels,
+    kernel_source,
+    open_compiler,
+    plan_kernel,
+)
 from edgekit_device.cuda.memory import DeviceBuffer
 from edgekit_device.protocol.codec import write
 
@@ -103,12 +109,12 @@ def cases() -> list[tuple[tuple[int, ...], Pair]]:
         (shape, pair)
         for shape in (_LARGE, _IMAGES, _ODD)
         for pair in pairs(shape)
-        if max(size_of(pair.src), size_of(pair.dst)) <= _MOST
+        if max(layout_size(pair.src), layout_size(pair.dst)) <= _MOST
         and (shape != _IMAGES or "HWC" in str(pair))
     ]
 
 
-def compared() -> Iterator[tuple[Pair, str]]:
+def compared_pairs() -> Iterator[tuple[Pair, str]]:
     """What is compared with NumPy, and the DLA's generation."""
     for shape in _SHAPES:
         for generation in ("1.0", "2.0"):
@@ -119,12 +125,12 @@ def compared() -> Iterator[tuple[Pair, str]]:
             yield pair, "2.0"
 
 
-def aligned(shape: tuple[int, ...]) -> bool:
+def has_aligned_lines(shape: tuple[int, ...]) -> bool:
     """Whether the shape's lines are multiples of 16 bytes in every type."""
     return shape[-1] % 16 == 0
 
 
-def title_of(shape: tuple[int, ...], pair: Pair) -> str:
+def table_row(shape: tuple[int, ...], pair: Pair) -> str:
     """The row of docs/kernels.md that a conversion belongs to."""
     few = f", {shape[1]} channels" if shape == _IMAGES else ""
     return f"{pair.src.format} to {pair.dst.format}{few}"
@@ -141,7 +147,7 @@ def main() -> int:
     print(write(cuda.facts()))
     with tempfile.TemporaryDirectory() as folder:
         packer = PackKernels(cuda, Path(folder), open_compiler())
-        wrong = 0 if given.measure else check(cuda, packer)
+        wrong = 0 if given.measure else check_all(cuda, packer)
         rows = [] if given.check else measure(cuda, packer)
     if given.json:
         given.json.write_text(json.dumps({"device": write(cuda.facts()), "rows": rows}, indent=1))
@@ -166,7 +172,9 @@ def summarise(rows: list[dict[str, Any]]) -> None:
                 if row["aligned"] is whole and title in {row["title"], "all"}
             )
             found = [shares[0], statistics.median(shares), shares[-1]] if shares else []
-            cells += [f"{one:.0%}".replace("%", " %") for one in found[:wanted]] or [""] * wanted
+            cells += [f"{share:.0%}".replace("%", " %") for share in found[:wanted]] or [
+                ""
+            ] * wanted
         print(f"| {title} | " + " | ".join(cells) + " |")
     for row in rows:
         if row["aligned"] and row["share"] < LEAST:
@@ -175,23 +183,25 @@ def summarise(rows: list[dict[str, Any]]) -> None:
 
 def compile_all(packer: PackKernels, wanted: Iterable[Pair]) -> None:
     """Compiles the kernels of conversions into the packer's folder, several at a time."""
-    launches = {one.defines: one for one in (plan(pair.src, pair.dst) for pair in wanted)}
+    launches = {
+        launch.defines: launch for launch in (plan_kernel(pair.src, pair.dst) for pair in wanted)
+    }
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda one: packer._image(source(one)), launches.values()):
+        for _ in pool.map(lambda launch: packer._image(kernel_source(launch)), launches.values()):
             pass
     print(f"{len(launches)} kernels compiled", flush=True)
 
 
-def check(cuda: Cuda, packer: PackKernels) -> int:
+def check_all(cuda: Cuda, packer: PackKernels) -> int:
     """Compares every conversion with NumPy; returns how many differ."""
     rng = np.random.default_rng(7)
-    every = list(compared())
+    every = list(compared_pairs())
     compile_all(packer, (pair for pair, _ in every))
     wrong = 0
     for pair, generation in every:
         memory, wanted = example(pair, rng)
-        found = converted(cuda, packer, pair, memory, wanted.nbytes)
-        if not same(found.view(wanted.dtype).reshape(wanted.shape), wanted):
+        found = convert_on_gpu(cuda, packer, pair, memory, wanted.nbytes)
+        if not same_bits(found.view(wanted.dtype).reshape(wanted.shape), wanted):
             wrong += 1
             print("WRONG", pair, pair.src.shape, generation)
     print(f"{len(every)} conversions compared with NumPy, {wrong} differ", flush=True)
@@ -209,10 +219,10 @@ def example(pair: Pair, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray
             turned = np.clip(np.nan_to_num(np.rint(real), nan=0.0), 0, 255).astype(np.uint8)
         else:
             turned = convert(values, dst.dtype, src.scale, dst.scale)
-    return stored(values, src), stored(turned, dst)
+    return store_values(values, src), store_values(turned, dst)
 
 
-def stored(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+def store_values(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
     """A tensor as it lies in memory; the generation of a DLA format is found by its size."""
     if layout.format == "LINEAR":
         return np.ascontiguousarray(values)
@@ -240,7 +250,7 @@ def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) 
     return values.astype(dtype)
 
 
-def same(found: NDArray[Any], wanted: NDArray[Any]) -> bool:
+def same_bits(found: NDArray[Any], wanted: NDArray[Any]) -> bool:
     """Bit for bit, but for the payload of a NaN."""
     if found.dtype.kind == "f":
         word = f"u{found.itemsize}"
@@ -250,7 +260,7 @@ def same(found: NDArray[Any], wanted: NDArray[Any]) -> bool:
     return bool((found == wanted).all())
 
 
-def converted(
+def convert_on_gpu(
     cuda: Cuda, packer: PackKernels, pair: Pair, memory: NDArray[Any], size: int
 ) -> NDArray[np.uint8]:
     """Runs one conversion on the GPU."""
@@ -289,30 +299,37 @@ def measure(cuda: Cuda, packer: PackKernels) -> list[dict[str, Any]]:
     every = cases()
     compile_all(packer, (pair for _, pair in every))
     for shape, pair in every:
-        moved = size_of(pair.src) + size_of(pair.dst)
+        moved = layout_size(pair.src) + layout_size(pair.dst)
         rate = (
             moved
-            / seconds(cuda, partial(packer.convert, source.ptr, pair.src, target.ptr, pair.dst))
+            / median_seconds(
+                cuda, partial(packer.convert, source.ptr, pair.src, target.ptr, pair.dst)
+            )
             / 1e9
         )
         half = moved // 2 // 256 * 256
         copying = partial(cuda.copy, target.ptr, source.ptr, half, "d2d")
-        copy = 2 * half / seconds(cuda, copying) / 1e9
-        title = title_of(shape, pair)
-        row = {"pair": str(pair), "title": title, "shape": shape, "aligned": aligned(shape)}
+        copy = 2 * half / median_seconds(cuda, copying) / 1e9
+        title = table_row(shape, pair)
+        row = {
+            "pair": str(pair),
+            "title": title,
+            "shape": shape,
+            "aligned": has_aligned_lines(shape),
+        }
         rows.append({**row, "rate": rate, "copy": copy, "share": rate / copy})
         text = "x".join(map(str, shape))
         print(f"{pair!s:<46}{text:<18}{rate:7.0f}{copy:7.0f}{rate / copy:7.0%}", flush=True)
     return rows
 
 
-def size_of(layout: Layout) -> int:
+def layout_size(layout: Layout) -> int:
     """Bytes of a tensor in memory."""
     form = "LINEAR" if layout.format == "HWC" else layout.format
     return nbytes(layout.shape, layout.dtype, form)
 
 
-def seconds(cuda: Cuda, call: Any) -> float:
+def median_seconds(cuda: Cuda, call: Any) -> float:
     """The median of several rounds of calls, by events."""
     call()
     first, last = cuda.event(), cuda.event()

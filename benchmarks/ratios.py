@@ -137,7 +137,7 @@ def _calling(folder: Path) -> Iterator[tuple[Work, Work]]:
     model = edgekit_device.load(bundle, trust_unsigned=True, threads=1)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    alone = onnxruntime.InferenceSession(_whole(made), options, ["CPUExecutionProvider"])
+    alone = onnxruntime.InferenceSession(_full_engine(made), options, ["CPUExecutionProvider"])
     inputs = {"x": np.ones((1, 16), np.float32)}
 
     def ours() -> None:
@@ -151,7 +151,7 @@ def _calling(folder: Path) -> Iterator[tuple[Work, Work]]:
     yield ours, theirs
 
 
-def _whole(made: Any) -> bytes:
+def _full_engine(made: Any) -> bytes:
     """Returns the bundle's engine with its weight inside."""
     from onnx import numpy_helper
 
@@ -217,19 +217,22 @@ def main() -> int:
     above = [
         name
         for name, ratio in RATIOS.items()
-        if given.only in (None, name) and not _holds(name, ratio, given.runs)
+        if given.only in (None, name) and not _check_ratio(name, ratio, given.runs)
     ]
     if above:
         print(f"above the limit in each of {_TRIES} tries: {', '.join(above)}")
     return 1 if above else 0
 
 
-def _holds(name: str, ratio: Ratio, runs: int) -> bool:
+def _check_ratio(name: str, ratio: Ratio, runs: int) -> bool:
     with tempfile.TemporaryDirectory() as folder, ratio.sides(Path(folder)) as (ours, theirs):
         for side in (ours, theirs):
             side()  # the first time it imports and fills caches
         for _ in range(_TRIES):
-            pairs = [(_timed(theirs, ratio.clock), _timed(ours, ratio.clock)) for _ in range(runs)]
+            pairs = [
+                (_time_work(theirs, ratio.clock), _time_work(ours, ratio.clock))
+                for _ in range(runs)
+            ]
             plain, own = (statistics.median(times) for times in zip(*pairs, strict=True))
             print(
                 f"{name:9} {own:.3f} s, {own / plain:.2f} times {ratio.against} ({plain:.3f} s), "
@@ -241,7 +244,7 @@ def _holds(name: str, ratio: Ratio, runs: int) -> bool:
     return False
 
 
-def _timed(work: Work, clock: Callable[[], float]) -> float:
+def _time_work(work: Work, clock: Callable[[], float]) -> float:
     began = clock()
     work()
     return clock() - began

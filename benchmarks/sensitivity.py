@@ -36,7 +36,7 @@ from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
 from edgekit.placement.placing import place
 from edgekit.placement.plan import Plan
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.reference.accuracy import accuracy
 from edgekit.reference.build import build_reference
@@ -47,7 +47,7 @@ from edgekit.targets.loader import get
 MOVES = {"CONCATENATION", "RESIZE", "SHUFFLE", "SLICE"}
 
 
-def alone(plan: Plan, names: tuple[str, ...]) -> Plan:
+def quantise_only(plan: Plan, names: tuple[str, ...]) -> Plan:
     """The plan on a DLA with these layers in INT8 and all others in FP32."""
     placed = tuple(
         replace(x, device="DLA0", precision="int8" if x.name in names else "fp32")
@@ -73,7 +73,7 @@ def main() -> None:
     scales = calibrate(model, network, data, method="minmax")
 
     before, wall = time.process_time(), time.perf_counter()
-    found = analyse(segmented(model, network, plan), scales, data)
+    found = analyse(cut_segments(model, network, plan), scales, data)
     ours, wall = time.process_time() - before, time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     count = len(found.impacts)
@@ -90,7 +90,7 @@ def main() -> None:
     before, apart = time.process_time(), 0.0
     kinds = {layer.name: layer.kind for layer in network.layers}
     for item in chosen:
-        built = build_reference(segmented(model, network, alone(plan, item.layers)), scales)
+        built = build_reference(cut_segments(model, network, quantise_only(plan, item.layers)), scales)
         whole = accuracy(model, built, data).snr_db
         moves = {kinds.get(name, "SHUFFLE") for name in item.layers} <= MOVES
         if whole is not None and item.snr_db is not None and not moves:

@@ -52,8 +52,8 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix=prefix) as name,
         Sending(Path(name), total * 10**6) as to,
     ):
-        ours, theirs = _rates(to, runs)
-        _many(to.client)
+        ours, theirs = _measure_rates(to, runs)
+        _send_many(to.client)
     return 0 if ours >= min(_LEAST, theirs / 2) else 1
 
 
@@ -114,7 +114,7 @@ class Sending:
         target.unlink()
 
 
-def _rates(sending: Sending, runs: int) -> tuple[float, float]:
+def _measure_rates(sending: Sending, runs: int) -> tuple[float, float]:
     """Returns the median rates of edgekit and of scp, in MB/s."""
     total = sending.total
     ways = {"scp": sending.scp, "channel": sending.plain_channel, "edgekit": sending.ours}
@@ -151,7 +151,7 @@ def _scp(board: Board, file: Path, target: Path) -> list[str]:
     return ["scp", "-O", "-q", "-F", "none", *words, "-P", str(board.port), str(file), there]
 
 
-def _many(client: BoardClient) -> None:
+def _send_many(client: BoardClient) -> None:
     """1,000 small blobs, several times."""
     for _ in range(3):
         blobs = {hashlib.sha256(data).hexdigest(): data for data in map(os.urandom, [4096] * 1000)}

@@ -2260,7 +2260,7 @@ def open_pipeline(
 
 def device_named(name: str) -> object:
     """Returns edgekit's name of a command's device argument, such as DLA0 for "dla:0"."""
-    from edgekit.targets.loader import device_named as named
+    from edgekit.targets.loader import parse_device as named
 
     return named(name)
 

@@ -30,7 +30,7 @@ from edgekit.removed import FormerDict
 from edgekit.text import plain
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
-from edgekit_device.protocol.codec import Rule, digest, read, stated, write
+from edgekit_device.protocol.codec import Rule, digest, read, rule_schema, write
 
 _SHOWN = 5
 _ATTRIBUTES = "Attributes:\n"
@@ -78,7 +78,7 @@ class Ruled:
             return given
 
         rule = core_schema.no_info_plain_validator_function(value)
-        quick = _quick(stated(self._rule))
+        quick = _quick(rule_schema(self._rule))
         if not quick:
             return rule
         # the rule is called if pydantic refuses, for its message
@@ -311,7 +311,7 @@ def _stated(said: Any) -> Any:
     if isinstance(said, type):
         return {"$ref": f"#/$defs/{said.__name__}"}
     if callable(said):
-        said = stated(said)
+        said = rule_schema(said)
         return _stated(said["$ref"]) if "$ref" in said else _stated(said)
     if isinstance(said, dict):
         return {key: _stated(value) for key, value in said.items() if value != 0 or key not in _NO}

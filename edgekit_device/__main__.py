@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, List, Optional
 
 from edgekit_device.commands import make_parser
 from edgekit_device.errors import EXIT_FAILED, DeviceError, map_os_errors
-from edgekit_device.processes import watch
+from edgekit_device.processes import read_watched
 from edgekit_device.protocol.codec import write
 from edgekit_device.store.root import Root, check_root, default_root, make_private
 
@@ -37,7 +37,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         debug = arguments.debug
         stdin: BinaryIO = sys.stdin.buffer
         if getattr(arguments, "watch_stdin", None) is not None:
-            stdin = watch(stdin, arguments.watch_stdin)
+            stdin = read_watched(stdin, arguments.watch_stdin)
         root = Root(arguments.root or default_root())
         check_root(root.folder)
         answer = arguments.call(root, arguments, stdin)
@@ -60,7 +60,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             )
         )
     if is_dataclass(answer) or isinstance(answer, dict):
-        answer = (_text(write(answer)) + "\n").encode("ascii")
+        answer = (_to_text(write(answer)) + "\n").encode("ascii")
     return _write(
         [answer] if isinstance(answer, bytes) else answer, getattr(arguments, "live", False)
     )
@@ -87,7 +87,7 @@ def _write(answer: "Iterable[Buffer]", live: bool) -> int:
                 raise error
         except DeviceError as failed:
             with contextlib.suppress(OSError):
-                print(_text(failed.to_json()), file=sys.stderr, flush=True)
+                print(_to_text(failed.to_json()), file=sys.stderr, flush=True)
         return EXIT_FAILED
     return 0
 
@@ -106,11 +106,11 @@ def _print_trace() -> None:
 
 
 def _fail(error: DeviceError) -> int:
-    _write([(_text(error.to_json()) + "\n").encode("ascii")], live=False)
+    _write([(_to_text(error.to_json()) + "\n").encode("ascii")], live=False)
     return EXIT_FAILED
 
 
-def _text(document: Any) -> str:
+def _to_text(document: Any) -> str:
     # DEL is the only control character that JSON does not escape
     return json.dumps(document).replace("\x7f", "\\u007f")
 

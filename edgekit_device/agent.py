@@ -118,14 +118,14 @@ class _CommandServer:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         try:
             self._send({"agent": 1})
-            while self._turn():
+            while self._handle_events():
                 pass
             self._feed_rest()
         finally:
             for command in self._commands.values():
                 command.close()
 
-    def _turn(self) -> bool:
+    def _handle_events(self) -> bool:
         """Waits for events and handles them; returns False when the host's input has ended."""
         poll = select.poll()
         poll.register(self._reading, select.POLLIN)
@@ -154,9 +154,9 @@ class _CommandServer:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._ended, 4096)
             self._reap()
-        return self._reading not in ready or self._take()
+        return self._reading not in ready or self._read_lines()
 
-    def _take(self) -> bool:
+    def _read_lines(self) -> bool:
         data = os.read(self._reading, _READ)
         view = memoryview(data)
         while view:
@@ -180,10 +180,10 @@ class _CommandServer:
                 raise _protocol_error()
             if end >= 0:
                 line, self._line = self._line, b""
-                self._obey(line)
+                self._handle_line(line)
         return bool(data)
 
-    def _obey(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             request = json.loads(line.decode("utf-8", "surrogateescape"))
             if "run" in request:
@@ -218,7 +218,7 @@ class _CommandServer:
             self._close_all()
             for descriptor in (pipes[0][1], pipes[1][0], pipes[2][0]):
                 os.close(descriptor)
-            _become(argv, program, [pipes[0][0], pipes[1][1], pipes[2][1]])
+            _exec_command(argv, program, [pipes[0][0], pipes[1][1], pipes[2][1]])
         for descriptor in (pipes[0][0], pipes[1][1], pipes[2][1]):
             os.close(descriptor)
         self._commands[number] = _RunningCommand(pid, pipes[0][1], pipes[1][0], pipes[2][0])
@@ -312,7 +312,7 @@ class _CommandServer:
             self._host_listens = False  # input that it sent before is still read
 
 
-def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
+def _exec_command(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
     """Turns this process, a fork of the agent, into the command; never returns."""
     status = 70
     try:

@@ -68,35 +68,35 @@ class CommandAdder:
         """Adds a command without a run; ``command`` is its "package.module.function"."""
         if self._only not in (None, name):
             return cast(argparse.ArgumentParser, _UnusedParser())
-        one = self._all.add_parser(name, help=help, description=help)
-        one.set_defaults(call=_import_and_call(command))
-        one.add_argument("--root", type=folder, default=None, help="default: ~/.edgekit")
-        one.add_argument("--debug", action="store_true", help="show tracebacks on stderr")
+        parser = self._all.add_parser(name, help=help, description=help)
+        parser.set_defaults(call=_import_and_call(command))
+        parser.add_argument("--root", type=folder, default=None, help="default: ~/.edgekit")
+        parser.add_argument("--debug", action="store_true", help="show tracebacks on stderr")
         if app:
-            one.add_argument("--app", required=app == "required", default=None)
-        return one
+            parser.add_argument("--app", required=app == "required", default=None)
+        return parser
 
     def add_run(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
         """Adds a command that runs a release."""
-        one = self.add(name, command, help, "required")
-        one.add_argument("--release", default=None, help="default: the current one")
-        one.add_argument(
+        parser = self.add(name, command, help, "required")
+        parser.add_argument("--release", default=None, help="default: the current one")
+        parser.add_argument(
             "--threads", type=count, default=0, help="threads of each engine; 0: all cores"
         )
-        one.add_argument(
+        parser.add_argument(
             "--watch-stdin",
             type=count,
             default=None,
             metavar="BYTES",
             help="length of the input; stop when stdin ends after it",
         )
-        return one
+        return parser
 
     def add_job(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
         """Adds a command about a job."""
-        one = self.add(name, command, help)
-        one.add_argument("--job", required=True, help="id of the job")
-        return one
+        parser = self.add(name, command, help)
+        parser.add_argument("--job", required=True, help="id of the job")
+        return parser
 
 
 class _UnusedParser:
@@ -167,109 +167,119 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
 
 def _add_moving(commands: CommandAdder) -> None:
     commands.add("hello", "board.identity.do_hello", "show what this board is")
-    one = commands.add(
+    parser = commands.add(
         "probe", "board.probe.do_probe", "show everything about this board that a build needs"
     )
-    one.add_argument("--remember", action="store_true", help="for containers on this board")
-    one = commands.add(
+    parser.add_argument("--remember", action="store_true", help="for containers on this board")
+    parser = commands.add(
         "sample", "board.monitor.do_sample", "sample this board, one JSON document per line"
     )
-    one.set_defaults(live=True)
-    one.add_argument("--interval-ms", type=count, default=1000, metavar="N")
-    one.add_argument("--count", type=count, default=0, help="number of samples; 0: until stopped")
-    one.add_argument("--watch-stdin", type=count, default=None, metavar="BYTES", help="as of bench")
-    one = commands.add(
+    parser.set_defaults(live=True)
+    parser.add_argument("--interval-ms", type=count, default=1000, metavar="N")
+    parser.add_argument(
+        "--count", type=count, default=0, help="number of samples; 0: until stopped"
+    )
+    parser.add_argument(
+        "--watch-stdin", type=count, default=None, metavar="BYTES", help="as of bench"
+    )
+    parser = commands.add(
         "setup", "board.setup.do_setup", "show what an account needs of root, or set it up"
     )
-    one.add_argument("--apply", action="store_true", help="set it up")
-    one.add_argument("--undo", action="store_true", help="undo it")
+    parser.add_argument("--apply", action="store_true", help="set it up")
+    parser.add_argument("--undo", action="store_true", help="undo it")
     commands.add("trust", "trust.keys.do_trust", "show and change who may sign, JSON on stdin")
-    one = commands.add(
+    parser = commands.add(
         "missing", _STORE + "do_missing", "show which blobs are missing, JSON on stdin"
     )
-    one.add_argument("--verify", action="store_true", help="verify the hashes of present blobs")
-    one = commands.add(
+    parser.add_argument("--verify", action="store_true", help="verify the hashes of present blobs")
+    parser = commands.add(
         "verify", _STORE + "do_verify", "check a manifest and its signature, JSON on stdin"
     )
-    one.add_argument("--trust-unsigned", action="store_true")
-    one = commands.add("offer", "release.offer.do_offer", "announce a bundle, JSON on stdin")
-    one.add_argument("--trust-unsigned", action="store_true")
-    one.add_argument("--hello", action="store_true", help="also show what this board is")
+    parser.add_argument("--trust-unsigned", action="store_true")
+    parser = commands.add("offer", "release.offer.do_offer", "announce a bundle, JSON on stdin")
+    parser.add_argument("--trust-unsigned", action="store_true")
+    parser.add_argument("--hello", action="store_true", help="also show what this board is")
     commands.add("receive", "store.transfer.do_receive", "receive blobs on stdin")
     commands.add("fetch", "store.transfer.do_fetch", "send blobs, JSON list of digests on stdin")
-    one = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
-    one.add_argument("--trust-unsigned", action="store_true")
+    parser = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
+    parser.add_argument("--trust-unsigned", action="store_true")
 
 
 def _add_running(commands: CommandAdder) -> None:
-    one = commands.add_run(
+    parser = commands.add_run(
         "refit", _RUN + "do_refit", "fill a release's engines with their weights"
     )
-    one.add_argument(
+    parser.add_argument(
         "--onnx", type=Path, default=None, help="ONNX file on the board to take weights from"
     )
     commands.add_run("selftest", _RUN + "do_selftest", "run the golden vectors")
-    one = commands.add("switch", _STORE + "do_switch", "make a release the current one", "required")
-    one.add_argument("--release", required=True)
-    one.add_argument(
+    parser = commands.add(
+        "switch", _STORE + "do_switch", "make a release the current one", "required"
+    )
+    parser.add_argument("--release", required=True)
+    parser.add_argument(
         "--again", action="store_true", help="allow a release that was rolled back here"
     )
-    one = commands.add(
+    parser = commands.add(
         "rollback", "deployment.job.do_rollback", "go back to the previous release", "required"
     )
-    one.add_argument("--reason", default=None, help="reason, kept in the history")
-    one.add_argument(
+    parser.add_argument("--reason", default=None, help="reason, kept in the history")
+    parser.add_argument(
         "--release", default=None, help="release to go back to (default: the one before)"
     )
-    one.add_argument(
+    parser.add_argument(
         "--others-failed", action="store_true", help="other boards failed: it may come again"
     )
-    one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
-    one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
-    one = commands.add_run("bench", "benchmark.command.do_bench", "measure a model on this board")
-    one.add_argument("--settings", default=None, metavar="JSON", help="how to measure")
-    one.add_argument("--inputs", action="store_true", help="frames are an .npz on stdin")
-    one.add_argument("--progress", action="store_true", help="print each stage when it starts")
-    one = commands.add(
+    parser = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
+    parser.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
+    parser = commands.add_run(
+        "bench", "benchmark.command.do_bench", "measure a model on this board"
+    )
+    parser.add_argument("--settings", default=None, metavar="JSON", help="how to measure")
+    parser.add_argument("--inputs", action="store_true", help="frames are an .npz on stdin")
+    parser.add_argument("--progress", action="store_true", help="print each stage when it starts")
+    parser = commands.add(
         "memory",
         "runtime.need.do_memory",
         "show the memory that a bundle needs, without loading it",
     )
-    one.add_argument(
+    parser.add_argument(
         "--from", required=True, metavar="PATH", help="bundle, .ekb file, release or app folder"
     )
-    one.add_argument("--trust-unsigned", action="store_true")
+    parser.add_argument("--trust-unsigned", action="store_true")
 
 
 def _add_keeping(commands: CommandAdder) -> None:
     commands.add("releases", _STORE + "do_releases", "list releases", "optional")
-    one = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
-    one.add_argument("--release", default=None)
-    one.add_argument(
+    parser = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
+    parser.add_argument("--release", default=None)
+    parser.add_argument(
         "--reason", default=None, help="roll back the current release, for this reason"
     )
-    one = commands.add("gc", _STORE + "do_gc", "remove old releases and unused blobs", "optional")
-    one.add_argument("--keep", type=count, default=None, help="releases of each app to keep")
-    one.add_argument(
+    parser = commands.add(
+        "gc", _STORE + "do_gc", "remove old releases and unused blobs", "optional"
+    )
+    parser.add_argument("--keep", type=count, default=None, help="releases of each app to keep")
+    parser.add_argument(
         "--grace-s", type=positive, default=3600.0, help="keep blobs younger than this"
     )
 
 
 def _add_deploying(commands: CommandAdder) -> None:
     start = "install."
-    one = commands.add(
+    parser = commands.add(
         "install", start + "do_install", "install a bundle that is on the board", "optional"
     )
-    one.add_argument("--from", required=True, metavar="PATH", help="bundle folder or .ekb file")
-    one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
-    one.add_argument("--operator", default=None, help="operator, for others to read")
+    parser.add_argument("--from", required=True, metavar="PATH", help="bundle folder or .ekb file")
+    parser.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
+    parser.add_argument("--operator", default=None, help="operator, for others to read")
     other = commands.add(
         "rehearse",
         start + "do_rehearse",
         "show what trust and install would change, JSON on stdin",
         "optional",
     )
-    for each in (one, other):
+    for each in (parser, other):
         each.add_argument("--trust-unsigned", action="store_true")
         each.add_argument(
             "--allow-older",
@@ -280,11 +290,11 @@ def _add_deploying(commands: CommandAdder) -> None:
         each.add_argument(
             "--again", action="store_true", help="allow a bundle that was rolled back here"
         )
-    one = commands.add(
+    parser = commands.add(
         "resume", start + "do_resume", "continue interrupted deployments", "optional"
     )
-    one.add_argument("--wait", action="store_true", help="wait until they have ended")
-    one.add_argument("--no-run", action="store_true", help="only prepare jobs for job-run")
+    parser.add_argument("--wait", action="store_true", help="wait until they have ended")
+    parser.add_argument("--no-run", action="store_true", help="only prepare jobs for job-run")
     commands.add(
         "status",
         "deployment.status.do_status",
@@ -294,44 +304,46 @@ def _add_deploying(commands: CommandAdder) -> None:
 
 
 def _add_jobs(commands: CommandAdder) -> None:
-    one = commands.add(
+    parser = commands.add(
         "job-start", "job_runner.do_job_start", "start, join or reuse a job, JSON on stdin"
     )
-    one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
-    one = commands.add_job("job-run", "job_runner.do_job_run", "run a prepared job")
-    one.add_argument("--foreground", action="store_true", help="stay in the foreground")
-    one.add_argument("--ready", type=count, default=None, help="descriptor to close at start")
+    parser.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
+    parser = commands.add_job("job-run", "job_runner.do_job_run", "run a prepared job")
+    parser.add_argument("--foreground", action="store_true", help="stay in the foreground")
+    parser.add_argument("--ready", type=count, default=None, help="descriptor to close at start")
     commands.add("job-list", "jobs.commands.do_job_list", "list jobs")
-    one = commands.add_job("job-watch", "jobs.commands.do_job_watch", "wait for news of a job")
-    one.add_argument("--after", type=count, default=0, help="number of the last known event")
-    one.add_argument("--wait-s", type=positive, default=20.0)
-    one.add_argument("--gather-s", type=positive, default=0.0, help="how long to collect more news")
-    one = commands.add_job("job-log", "jobs.commands.do_job_log", "send part of a job's log")
-    one.add_argument("--from", type=offset, default=0, metavar="BYTES")
-    one.add_argument("--most", type=count, default=1 << 20, metavar="BYTES")
-    one = commands.add_job("job-cancel", "jobs.commands.do_job_cancel", "cancel a job")
-    one.add_argument("--grace-s", type=positive, default=10.0, help="time until it is killed")
+    parser = commands.add_job("job-watch", "jobs.commands.do_job_watch", "wait for news of a job")
+    parser.add_argument("--after", type=count, default=0, help="number of the last known event")
+    parser.add_argument("--wait-s", type=positive, default=20.0)
+    parser.add_argument(
+        "--gather-s", type=positive, default=0.0, help="how long to collect more news"
+    )
+    parser = commands.add_job("job-log", "jobs.commands.do_job_log", "send part of a job's log")
+    parser.add_argument("--from", type=offset, default=0, metavar="BYTES")
+    parser.add_argument("--most", type=count, default=1 << 20, metavar="BYTES")
+    parser = commands.add_job("job-cancel", "jobs.commands.do_job_cancel", "cancel a job")
+    parser.add_argument("--grace-s", type=positive, default=10.0, help="time until it is killed")
     commands.add_job("job-result", "jobs.commands.do_job_result", "show the result of a job")
     commands.add_job("job-remove", "jobs.commands.do_job_remove", "delete a job that has ended")
 
 
 def _add_serving(commands: CommandAdder) -> None:
     home = "serve.commands."
-    one = commands.add(
+    parser = commands.add(
         "serve", home + "do_serve", "keep a release loaded behind a Unix socket", "required"
     )
-    one.add_argument("--socket", type=Path, default=None, help="default: serve.sock of the app")
-    one.add_argument("--background", action="store_true", help="answer once it is ready")
-    one.add_argument("--workers", type=count, default=1, help="number of worker processes")
-    one.add_argument("--queue", type=count, default=64, help="number of requests that may wait")
-    one.add_argument(
+    parser.add_argument("--socket", type=Path, default=None, help="default: serve.sock of the app")
+    parser.add_argument("--background", action="store_true", help="answer once it is ready")
+    parser.add_argument("--workers", type=count, default=1, help="number of worker processes")
+    parser.add_argument("--queue", type=count, default=64, help="number of requests that may wait")
+    parser.add_argument(
         "--timeout-s", type=positive, default=30.0, help="time limits for waiting, then for running"
     )
-    one.add_argument(
+    parser.add_argument(
         "--threads", type=count, default=0, help="threads of each engine; 0: all cores"
     )
-    one = commands.add(
+    parser = commands.add(
         "serve-status", home + "do_serve_status", "show the state of a server", "required"
     )
-    one.add_argument("--reload", action="store_true", help="load the current release first")
+    parser.add_argument("--reload", action="store_true", help="load the current release first")
     commands.add("serve-stop", home + "do_serve_stop", "stop a server", "required")

@@ -22,7 +22,7 @@ from edgekit_device.errors import DeviceError, map_os_errors
 LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
 
-# the names of ``_temporary``'s files
+# the names of ``_open_temporary``'s files
 _TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_KEPT = 64 << 20
@@ -33,6 +33,12 @@ Buffer = Union[bytes, memoryview]
 # <sys/mman.h> and <linux/mman.h>: the same on every architecture of Linux
 _PROT_READ, _MAP_SHARED = 1, 1
 _PAGE = 4096
+
+# linux/memfd.h: Pythons built on older systems lack the names
+_MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
+
+# start addresses of map_handle's maps
+_maps: Set[int] = set()
 
 
 def fsync_folder(folder: Path) -> None:
@@ -58,7 +64,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
     Temporary files that killed processes have left for this file are removed.
     """
-    temporary, handle = _temporary(path)
+    temporary, handle = _open_temporary(path)
     try:
         with open(handle, "wb") as file:  # locked until it is closed
             file.write(data)
@@ -69,7 +75,10 @@ def write_durably(path: Path, data: bytes) -> None:
     finally:
         if temporary.exists():
             temporary.unlink()
-    _remove_left(path)
+    start = ".{}.".format(path.name)
+    for name in os.listdir(str(path.parent)):
+        if name.startswith(start):
+            _remove_dead(path.with_name(name))
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -79,7 +88,7 @@ def remove_unfinished(folder: Path) -> None:
             _remove_dead(folder / name)
 
 
-def _temporary(path: Path) -> Tuple[Path, int]:
+def _open_temporary(path: Path) -> Tuple[Path, int]:
     """Returns a new file next to ``path``, locked while its writer lives, and its descriptor."""
     while True:
         name = ".{}.{}-{}".format(path.name, os.getpid(), os.urandom(4).hex())
@@ -90,13 +99,6 @@ def _temporary(path: Path) -> Tuple[Path, int]:
         if take_lock(handle) and temporary.exists():
             return temporary, handle
         os.close(handle)
-
-
-def _remove_left(path: Path) -> None:
-    start = ".{}.".format(path.name)
-    for name in os.listdir(str(path.parent)):
-        if name.startswith(start):
-            _remove_dead(path.with_name(name))
 
 
 def _remove_dead(temporary: Path) -> None:
@@ -152,7 +154,7 @@ def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[
         try:
             taken = take_lock(handle, deadline - time.monotonic(), shared=shared)
             # its last holder may have removed the file: then this lock has no effect
-            if taken and _is(handle, path):
+            if taken and _is_same_file(handle, path):
                 handle, opened = -1, handle
                 return opened
         finally:
@@ -162,7 +164,7 @@ def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[
             return None
 
 
-def _is(handle: int, path: Path) -> bool:
+def _is_same_file(handle: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.stat(str(path)))
     except FileNotFoundError:
@@ -216,7 +218,7 @@ def workspace(root: Path) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         for left in parent.iterdir():
             _sweep(left)
-        folder, handle = _claim(parent)
+        folder, handle = _claim_folder(parent)
     try:
         yield folder
     finally:
@@ -224,7 +226,7 @@ def workspace(root: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def _claim(parent: Path) -> Tuple[Path, int]:
+def _claim_folder(parent: Path) -> Tuple[Path, int]:
     import tempfile
 
     # between mkdir and flock another command may remove the folder: then take a new folder
@@ -254,7 +256,7 @@ def _sweep(folder: Path) -> None:
         os.close(handle)
 
 
-def owners_of(folder: Path) -> Set[int]:
+def trusted_owners(folder: Path) -> Set[int]:
     """Returns the users that may have written a folder's files: root, this user and its owner."""
     return {0, os.geteuid(), folder.stat().st_uid}
 
@@ -317,7 +319,7 @@ def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
             where=str(path),
             hint="remove it; only ROOT as a whole (root: PATH) and its blobs may be elsewhere",
         )
-    if facts.st_uid not in owners_of(path.parent):
+    if facts.st_uid not in trusted_owners(path.parent):
         raise DeviceError(
             "it belongs to another account (number {})".format(facts.st_uid),
             code="root.owner",
@@ -389,10 +391,6 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
     return view.toreadonly(), digest.hexdigest()
 
 
-# linux/memfd.h: Pythons built on older systems lack the names
-_MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
-
-
 def memory_file() -> int:
     """Returns a file in memory without a name, closed on exec; it can be sealed (fcntl(2)).
 
@@ -436,10 +434,6 @@ def map_file(path: Path) -> memoryview:
     """Maps a file read-only; the view keeps the map alive, and no descriptor stays open."""
     with path.open("rb") as file:
         return map_handle(file.fileno())
-
-
-# start addresses of map_handle's maps
-_maps: Set[int] = set()
 
 
 def is_mapped(data: memoryview) -> bool:

@@ -10,9 +10,9 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, List, Optional, Sequence, Tuple
+from typing import BinaryIO, List, Optional, Tuple
 
-from edgekit_device.board.power import mend
+from edgekit_device.board.power import restore_interrupted
 from edgekit_device.deployment.request import DeployRequest
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.job_runner import start_job
@@ -47,8 +47,8 @@ from edgekit_device.release.journal import (
 from edgekit_device.release.offer import (
     MAX_ENVELOPE,
     Envelope,
-    serves,
-    serves_well,
+    find_serving,
+    find_working,
     take_offer,
 )
 from edgekit_device.release.policy import read_policy
@@ -156,14 +156,14 @@ def resume(
     """
     found: List[Resumed] = []
     failed: List[NotResumed] = []
-    for one in root.apps() if app is None else [app]:
+    for target in root.apps() if app is None else [app]:
         try:
-            journal = read_journal(one)
-            if journal is None or not journal.live or is_claimed(one):
+            journal = read_journal(target)
+            if journal is None or not journal.live or is_claimed(target):
                 continue
             facts = journal.facts
             request = DeployRequest(
-                app=one.name,
+                app=target.name,
                 digest=facts.digest,
                 policy=facts.policy,
                 operator=facts.operator or "",
@@ -171,13 +171,13 @@ def resume(
                 nonce="{}.{}".format(facts.id, facts.attempts),
                 resume=facts.id,
             )
-            started = _start(root, request, no_run)
+            started = _start_deployment(root, request, no_run)
         except DeviceError as error:
             if app is not None:
                 raise
-            failed.append(NotResumed(one.name, Failure.of(error)))
+            failed.append(NotResumed(target.name, Failure.of(error)))
             continue
-        found.append(Resumed(one.name, started, journal.state))
+        found.append(Resumed(target.name, started, journal.state))
     return found, failed
 
 
@@ -186,11 +186,13 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Res
 
     Restores the power mode and clocks that a dead benchmark left changed.
     """
-    left = mend(root.folder)
+    left = restore_interrupted(root.folder)
     app = None if arguments.app is None else root.app(arguments.app)
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
-        found = [replace(one, state=_ended(open_job(root, one.job))) for one in found]
+        found = [
+            replace(resumed, state=_wait_for_end(open_job(root, resumed.job))) for resumed in found
+        ]
     return ResumeAnswer(tuple(found), tuple(failed), left)
 
 
@@ -217,9 +219,11 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
     checked = check_bundle(files, root.allowed_signers, trust)
     if arguments.app is not None:
         need_app(checked, arguments.app)
-    refused = _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
+    refused = _find_refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
     answer = take_offer(root, files.manifest, files.signature, trust)
-    _copy_blobs(root, checked, [blob for blob, _ in answer.missing])
+    with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
+        for digest, _ in answer.missing:
+            writer.add(digest, read_checked(checked, digest))
     app = root.app(answer.app)
     journal = read_journal(app)
     if answer.serving and (journal is None or not journal.live):
@@ -238,11 +242,13 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
         operator=arguments.operator or "",
         nonce=os.urandom(8).hex(),
         trust_unsigned=trust,
-        on_purpose=_recorded(arguments.allow_older, refused) if refused else None,
+        on_purpose=(
+            "{} ({})".format(arguments.allow_older[:_MOST_REASON], refused) if refused else None
+        ),
         put_back=bool(arguments.again),
     )
-    job = open_job(root, _start(root, request))
-    _ended(job)
+    job = open_job(root, _start_deployment(root, request))
+    _wait_for_end(job)
     result = deployment_result(job.result())
     return Installed(
         changed=isinstance(result, DeploymentResult) and result.changed,
@@ -278,19 +284,21 @@ def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> R
         checked = check_bundle(files, signers, bool(arguments.trust_unsigned))
     if arguments.app is not None:
         need_app(checked, arguments.app)
-    _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False)
+    _find_refusal(
+        root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False
+    )
     manifest, app = checked.manifest, root.app(checked.manifest.name)
     whole = all(
         root.store.size(digest) == size and root.store.is_whole(digest)
         for digest, size in manifest.sizes().items()
     )
-    changed = not whole or serves_well(root, checked) is None
+    changed = not whole or find_working(root, checked) is None
     if changed:
         check_requires(root, manifest)
     return RehearsedInstall(changed, app.name, manifest.digest, app.link("current"), len(new))
 
 
-def _refusal(
+def _find_refusal(
     root: Root,
     checked: Checked,
     allow_older: Optional[str],
@@ -304,7 +312,7 @@ def _refusal(
         DeviceError: "install.*": it is older or expired without ``allow_older``, or it was rolled
             back on this board and ``put_back`` is false.
     """
-    if serves(root, checked) is not None:
+    if find_serving(root, checked) is not None:
         return None  # the serving bundle is never refused
     refused = None
     try:
@@ -319,22 +327,11 @@ def _refusal(
     return refused
 
 
-def _copy_blobs(root: Root, checked: Checked, missing: Sequence[str]) -> None:
-    """Copies blobs from the bundle into the store and checks that each has its name's SHA-256."""
-    with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
-        for digest in missing:
-            writer.add(digest, read_checked(checked, digest))
-
-
-def _recorded(reason: str, refused: str) -> str:
-    return "{} ({})".format(reason[:_MOST_REASON], refused)
-
-
-def _start(root: Root, request: DeployRequest, no_run: bool = False) -> str:
+def _start_deployment(root: Root, request: DeployRequest, no_run: bool = False) -> str:
     return start_job(root, JobRequest("deploy", write(request)), held_back=no_run).job
 
 
-def _ended(job: Job) -> str:
+def _wait_for_end(job: Job) -> str:
     while True:
         state = job.read().state
         if state not in LIVE:

@@ -26,7 +26,7 @@ from edgekit_device.board.identity import (
     loader_file,
     unpacked_loader,
 )
-from edgekit_device.deployment.request import read_request, running
+from edgekit_device.deployment.request import find_running, read_request
 from edgekit_device.errors import DeviceError, map_os_errors, refuse_full
 from edgekit_device.files import (
     fsync_folder,
@@ -50,11 +50,11 @@ from edgekit_device.jobs.job import (
     JobState,
     StartedJob,
     all_jobs,
-    forget_outdated,
     job_context,
     open_job,
+    remove_outdated,
 )
-from edgekit_device.processes import ChildDied, Report, in_child
+from edgekit_device.processes import ChildDied, Report, run_in_child
 from edgekit_device.protocol.codec import dump, read, read_json, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
@@ -97,10 +97,12 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
             code="job.kind",
             where=request.kind[:80],
         )
-    job = Job(root, _id(root, request))
+    facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    job = Job(root, hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
     with locked(root.folder / "jobs" / "lock"):
         if request.kind == "deploy":
-            job = running(root, read_request(request.request)) or job
+            job = find_running(root, read_request(request.request)) or job
         state = job.read().state
         if state in LIVE:
             return StartedJob(job.name, state, joined=True)
@@ -117,16 +119,14 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     """Runs a prepared job: in this process with --foreground, else detached from the caller."""
     job = open_job(root, arguments.job)
     if not arguments.foreground:
-        _detach()
+        # leaves the caller's session; the caller continues when this process ends
+        os.setsid()
+        # a child is no session leader, so it cannot get a controlling terminal
+        if os.fork():
+            os._exit(0)
     _redirect(job.folder / LOG)
     _supervise(job, arguments.ready)
     return b""
-
-
-def _id(root: Root, request: JobRequest) -> str:
-    facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
-    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
@@ -153,7 +153,10 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
         loader = loader_file()
         if loader is not None:
             # newer loaders replace old loaders in bin; a job keeps its own
-            _link(loader, made / LOADER)
+            try:
+                os.link(str(loader), str(made / LOADER))
+            except OSError:
+                shutil.copyfile(str(loader), str(made / LOADER))
         if job.folder.exists():
             job.folder.rename(work / "old")
         made.rename(job.folder)
@@ -194,32 +197,11 @@ def _launch(job: Job) -> None:
         )
 
 
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(str(source), str(target))
-    except OSError:
-        shutil.copyfile(str(source), str(target))
-
-
-# The supervisor holds the job's lock, waits for its turn (a board runs one job at a time), runs the
-# work in a child with its own process group and records its end. The work may crash, exhaust the
-# memory or hang in a builder: the supervisor survives to report it and to end it.
-
-
 class _End(NamedTuple):
     """A job's end: its last state, and the error if it failed."""
 
     state: str
     error: Optional[Failure] = None
-
-
-def _detach() -> None:
-    """Leaves the caller's session; the caller continues when this process's parent ends."""
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-
-    # no longer a session leader: it cannot get a controlling terminal
 
 
 def _redirect(log: Path) -> None:
@@ -234,6 +216,10 @@ def _redirect(log: Path) -> None:
 
 def _supervise(job: Job, ready: Optional[int] = None) -> None:
     """Runs the job and records its end.
+
+    The supervisor holds the job's lock, waits for its turn (a board runs one job at a time),
+    runs the work in a child with its own process group and records its end. The work may crash,
+    exhaust the memory or hang in a builder: the supervisor survives to report it and to end it.
 
     Args:
         job: The job; its request.json and state.json exist.
@@ -251,26 +237,26 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
         finally:
             if ready is not None:
                 os.close(ready)
-        end = _in_turn(job)
+        end = _wait_for_turn(job)
     except SystemExit:  # main() turns SIGTERM into it
-        end = _failed("the board stopped the job, as it does on shutdown", "job.terminated")
+        end = _failed_end("the board stopped the job, as it does on shutdown", "job.terminated")
     except DeviceError as error:
         end = _End("failed", Failure.of(error))
     except OSError as error:
-        end = _failed("the job could not run: {}".format(error), "board.io")
+        end = _failed_end("the job could not run: {}".format(error), "board.io")
     with contextlib.suppress(OSError):
         (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
     os.close(lock)
     # if this fails, the next job that ends does it
     with contextlib.suppress(DeviceError, OSError), locked(job.root.folder / "jobs" / "lock"):
-        forget_outdated(job.root)
+        remove_outdated(job.root)
 
 
-def _in_turn(job: Job) -> _End:
+def _wait_for_turn(job: Job) -> _End:
     if job.read().kind in CONCURRENT_JOBS:
         job.write(state="running", started_at=round(time.time(), 3))
-        return _work(job)
+        return _run_child(job)
     handle = os.open(
         str(job.root.folder / "jobs" / "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
@@ -285,7 +271,7 @@ def _in_turn(job: Job) -> _End:
                 reported = True
             time.sleep(_POLL_S)
         job.write(state="running", started_at=round(time.time(), 3))
-        return _work(job)
+        return _run_child(job)
     finally:
         os.close(handle)
 
@@ -302,7 +288,7 @@ def _has_turn(job: Job, handle: int) -> bool:
     return take_lock(handle)
 
 
-def _work(job: Job) -> _End:
+def _run_child(job: Job) -> _End:
     """Runs the work in its own process group; returns its end."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -312,14 +298,14 @@ def _work(job: Job) -> _End:
     def stopped() -> None:
         if group and job.is_cancelled():
             if not deadline:
-                deadline.append(time.monotonic() + _grace(job))
+                deadline.append(time.monotonic() + _read_grace(job))
                 _signal_group(group[0], signal.SIGTERM)
             elif time.monotonic() > deadline[0]:
                 _signal_group(group[0], signal.SIGKILL)
 
     try:
-        in_child(
-            lambda turn, report: _do(job, report),
+        run_in_child(
+            lambda turn, report: _do_work(job, report),
             on_report=group.append,
             stopped=stopped,
             apart=True,
@@ -329,7 +315,7 @@ def _work(job: Job) -> _End:
         hint = "`edgekit jobs log` shows its last step"
         if error.cause == "SIGKILL":
             hint = "usually the board ran out of memory: check `dmesg` there; " + hint
-        end = _failed("the work was stopped by {}".format(error.cause), "job.crashed", hint)
+        end = _failed_end("the work was stopped by {}".format(error.cause), "job.crashed", hint)
     except DeviceError as error:
         end = _End("failed", Failure.of(error))
     finally:
@@ -338,7 +324,7 @@ def _work(job: Job) -> _End:
     return _End("cancelled") if job.is_cancelled() else end
 
 
-def _grace(job: Job) -> float:
+def _read_grace(job: Job) -> float:
     try:
         return float((job.folder / CANCEL).read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -350,11 +336,11 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _failed(message: str, code: str, hint: str = "") -> _End:
+def _failed_end(message: str, code: str, hint: str = "") -> _End:
     return _End("failed", Failure(code, message, "", hint))
 
 
-def _do(job: Job, report: Report) -> None:
+def _do_work(job: Job, report: Report) -> None:
     """Does the work; writes result.json atomically."""
     # a cancelled job sees a file in its folder and has a moment to clean up; a builder's C++ that
     # does not return then gets a SIGKILL

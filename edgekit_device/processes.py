@@ -1,6 +1,6 @@
-"""Child processes: ``in_child`` forks a process for work that may crash, hang or exhaust the
-memory; ``child_argv`` starts Python with this process's modules; ``watch`` ends a command whose
-caller has ended.
+"""Child processes: ``run_in_child`` forks a process for work that may crash, hang or exhaust the
+memory; ``child_argv`` starts Python with this process's modules; ``read_watched`` ends a command
+whose caller has ended.
 
 A forked child answers in lines of JSON::
 
@@ -89,7 +89,7 @@ class ChildTooSlow(Exception):
         super().__init__("{} took longer than {:g} s".format(state, limit_s))
 
 
-def in_child(
+def run_in_child(
     work: Callable[[Turn, Report], Any],
     *,
     on_turn: Callable[[str], Optional[float]] = lambda state: None,
@@ -125,7 +125,7 @@ def in_child(
     if pid == 0:
         os.close(reading)
         os.close(go_writing)
-        _be_child(work, writing, go_reading, closes, 0 if apart else parent)
+        _run_child(work, writing, go_reading, closes, 0 if apart else parent)
     os.close(writing)
     os.close(go_reading)
     child = _Child(pid, reading, go_writing, on_turn, on_report, limit_s)
@@ -168,9 +168,13 @@ class _Child:
         while not self._ended:
             if select.select([self._reading], [], [], _POLL_S)[0]:
                 self._read()
-            elif self._reap():  # processes that it has started may hold the pipe open
-                while select.select([self._reading], [], [], 0)[0] and self._read():
-                    pass
+            else:
+                found, status = os.waitpid(self._pid, os.WNOHANG)
+                if found:
+                    self.status, self._ended = status, True
+                    # processes that it has started may hold the pipe open
+                    while select.select([self._reading], [], [], 0)[0] and self._read():
+                        pass
             stopped()
             if time.monotonic() > self._deadline:
                 raise ChildTooSlow(self.state, self._limit_s)
@@ -195,12 +199,6 @@ class _Child:
             self.status, self._ended = os.waitpid(self._pid, 0)[1], True
         return bool(data)
 
-    def _reap(self) -> bool:
-        found, status = os.waitpid(self._pid, os.WNOHANG)
-        if found:
-            self.status, self._ended = status, True
-        return bool(found)
-
     def _set_limit(self, limit_s: Optional[float]) -> None:
         self._limit_s = math.inf if limit_s is None else limit_s
         self._deadline = time.monotonic() + self._limit_s
@@ -218,7 +216,7 @@ class _Child:
             self._set_limit(None)
 
 
-def _be_child(
+def _run_child(
     work: Callable[[Turn, Report], Any],
     writing: int,
     go: int,
@@ -238,7 +236,10 @@ def _be_child(
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         if parent:
-            _die_with(parent)
+            # it works under its parent's lock, so the kernel ends it when the parent dies
+            end_with_parent()()
+            if os.getppid() != parent:
+                os._exit(1)
         else:
             os.setpgid(0, 0)
 
@@ -269,14 +270,7 @@ def _be_child(
         os._exit(0)
 
 
-def _die_with(parent: int) -> None:
-    """Makes the kernel end this process when its parent dies: it works under the parent's lock."""
-    ending_with_parent()()
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def ending_with_parent() -> Callable[[], None]:
+def end_with_parent() -> Callable[[], None]:
     """Returns a function that makes the kernel kill the calling process when its parent dies.
 
     The function imports no module, so it may be a ``preexec_fn``.
@@ -308,7 +302,7 @@ def child_argv(code: str, *arguments: str) -> List[str]:
 # --- a caller that has ended
 
 
-def watch(stdin: BinaryIO, size: int) -> BinaryIO:
+def read_watched(stdin: BinaryIO, size: int) -> BinaryIO:
     """Reads the command's input; ends this process when stdin ends afterwards.
 
     The process gets a SIGTERM, so that it cleans up. If an engine does not return within a second,
@@ -332,12 +326,12 @@ def watch(stdin: BinaryIO, size: int) -> BinaryIO:
             hint="the connection broke; run the command again",
         )
     threading.Thread(
-        target=_wait, args=(stdin.fileno(),), name="edgekit-watch", daemon=True
+        target=_wait_for_end, args=(stdin.fileno(),), name="edgekit-watch", daemon=True
     ).start()
     return io.BytesIO(data)
 
 
-def _wait(descriptor: int) -> None:
+def _wait_for_end(descriptor: int) -> None:
     # not through the buffered stream: a thread that holds its lock stops the interpreter's exit
     while os.read(descriptor, 4096):
         pass

@@ -19,12 +19,12 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 from edgekit_device.account import account_name
 from edgekit_device.benchmark.trtexec import run_plan
 from edgekit_device.board.identity import fingerprint
-from edgekit_device.board.inventory import find_trtexec, output_of
+from edgekit_device.board.inventory import command_output, find_trtexec
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import PowerReport, held_power
 from edgekit_device.board.power_tools import NvpmodelMode, read_modes
 from edgekit_device.board.probe import probe
-from edgekit_device.build.attempt import isolated
+from edgekit_device.build.attempt import run_isolated
 from edgekit_device.build.request import (
     Attempt,
     BuildJobRequest,
@@ -53,18 +53,18 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     records,
-    says,
     text,
+    with_schema,
     write,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import IoEntry
-from edgekit_device.tensorrt.bindings import find
+from edgekit_device.tensorrt.bindings import find_module
 from edgekit_device.tensorrt.engine import TensorRTEngine
 from edgekit_device.tensorrt.memory import EngineMemory, SharedMemory, device_bytes
 from edgekit_device.tensorrt.plan import read_header
-from edgekit_device.tensorrt.refit import RefitWeight, weights_of
-from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start
+from edgekit_device.tensorrt.refit import RefitWeight, refit_weights
+from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start_runtime
 from edgekit_device.versions import show
 
 _VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
@@ -119,6 +119,7 @@ _TRTEXEC = (
     "--iterations=10",
 )
 _TIMEOUT_S = 120.0
+_LINES = array(long_text)
 
 
 # docs/not-yet-on-hardware.md names the same ids; a test compares both.
@@ -306,7 +307,7 @@ Found = Union[
 ]
 
 
-def _found(value: Any) -> Found:
+def _read_found(value: Any) -> Found:
     if isinstance(value, list):
         lines: Tuple[str, ...] = _LINES(value)
         return lines
@@ -319,8 +320,7 @@ def _found(value: Any) -> Found:
     return value
 
 
-_LINES = array(long_text)
-says(_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"}))
+with_schema(_read_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"}))
 
 
 @document(frozen=True)
@@ -340,7 +340,7 @@ class SelftestAnswer:
     what: str = member(text())
     expected: str = member(text())
     status: str = member(choice("answered", "failed", "skipped"))
-    found: Found = member(_found)
+    found: Found = member(_read_found)
     seconds: float = member(number(0.0, 1e9))
 
 
@@ -353,10 +353,11 @@ class SelftestResult:
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 
-# Each check runs in its own process, so that a crash is an answer too. The document does not
-# identify the board's owner: names of host and account and the home folder are removed.
 def run(context: JobContext) -> SelftestResult:
     """Runs the check of every item of ``ITEMS``.
+
+    Each check runs in its own process, so that a crash is an answer too. The document does not
+    identify the board's owner: names of host and account and the home folder are removed.
 
     Args:
         context: The job; its request is a ``BuildJobRequest`` of the toy network's single engine.
@@ -375,7 +376,7 @@ def run(context: JobContext) -> SelftestResult:
         items.append(SelftestAnswer(item.id, item.what, item.expected, status, found, seconds))
     context.progress("done", len(ITEMS), len(ITEMS))
     result = SelftestResult(fingerprint(context.root.folder), tuple(items))
-    return read(SelftestResult, scrub(write(result), _private(context)))
+    return read(SelftestResult, scrub(write(result), _private_names(context)))
 
 
 def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -388,7 +389,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
             # a build starts its own processes
             found = check(context, item, built)
         else:
-            found = isolated(context, lambda _: check(context, item, built))
+            found = run_isolated(context, lambda _: check(context, item, built))
     except JobCancelled:
         raise
     except DeviceError as error:
@@ -398,7 +399,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return "answered", found
 
 
-def _private(context: JobContext) -> List[str]:
+def _private_names(context: JobContext) -> List[str]:
     names = {
         socket.gethostname(),
         socket.gethostname().partition(".")[0],
@@ -418,23 +419,26 @@ def scrub(value: Any, names: List[str]) -> Any:
             value = re.sub(r"(?<![\w-]){}(?![\w-])".format(re.escape(name)), "<private>", value)
         return value if len(value) <= _MOST_TEXT else value[:_MOST_TEXT] + " [cut]"
     if isinstance(value, dict):
-        return {scrub(key, names): scrub(one, names) for key, one in value.items()}
+        return {scrub(key, names): scrub(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [scrub(one, names) for one in value]
+        return [scrub(item, names) for item in value]
     return value
 
 
 def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    result = _built(context, item)
+    result = _run_build(context, item)
     engine = result.engines[0]
     built[item.id] = engine
     found = {name: getattr(engine, name) for name in _COPIED}
     found["tensorrt"], found["notes"] = result.tensorrt, result.notes
-    found["log"] = _placement(_text(context, engine.log))
+    # the lines about the DLA, its loadables and their memory
+    words = ("DLA", "ForeignNode", "memory", "Memory", "[E]")
+    lines = _text(context, engine.log).splitlines()
+    found["log"] = [line for line in lines if any(word in line for word in words)][:400]
     return found
 
 
-def _built(context: JobContext, item: SelftestItem) -> BuildResult:
+def _run_build(context: JobContext, item: SelftestItem) -> BuildResult:
     from edgekit_device.build.job import build
 
     return build(context, _request(context, item))
@@ -454,23 +458,11 @@ def _request(context: JobContext, item: SelftestItem) -> BuildJobRequest:
         kind="loadable" if item.standalone else "plan",
         gpu_fallback=not gpu and not item.standalone,
         attempts=(Attempt(flags, ""),),
-        layers=tuple(replace(one, device="GPU" if gpu else "DLA") for one in spec.layers),
-        inputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.inputs),
-        outputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.outputs),
+        layers=tuple(replace(layer, device="GPU" if gpu else "DLA") for layer in spec.layers),
+        inputs=tuple(replace(tensor, formats=formats, dtype=dtype) for tensor in spec.inputs),
+        outputs=tuple(replace(tensor, formats=formats, dtype=dtype) for tensor in spec.outputs),
     )
     return replace(found, name=item.id, engines=(spec,))
-
-
-def _build_again(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _built(context, item).engines[0].timing_cache
-
-
-def _verdicts(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return built["build-hybrid"].can_run_on_dla
-
-
-def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _text(context, built["build-hybrid"].inspector)
 
 
 def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -482,12 +474,12 @@ def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _load(
     context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]
 ) -> Tuple[LoadedPlan, LoadedAnswer]:
-    trt = find(flavour)
+    trt = find_module(flavour)
     if trt is None:
         raise DeviceError("this runtime is not on the board", code="selftest.no-" + flavour)
     engine = built[name]
     plan = context.blob(engine.full or engine.engine)
-    start(trt, context.root.folder)
+    start_runtime(trt, context.root.folder)
     # the plan's embedded runtime is this board's own: the plan was just built here
     choice = RuntimeChoice(flavour, host_code=engine.lean_embedded)
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
@@ -495,34 +487,22 @@ def _load(
     return loaded, LoadedAnswer(version, str(trt.__version__), loaded.engine is not None)
 
 
-def _load_full(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "build-hybrid", built, "full", 0)[1]
-
-
-def _load_core_1(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "build-hybrid", built, "full", 1)[1]
-
-
-def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "dla-vc", built, "lean", 0)[1]
-
-
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     engine = replace(built["dla-vc-strip"], full=None)  # boards get the stripped plan
     loaded, found = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
-    return replace(found, weights=weights_of(loaded.trt, loaded.engine))
+    return replace(found, weights=refit_weights(loaded.trt, loaded.engine))
 
 
 def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     made = built["standalone"]
-    sides = sides_of(made)
+    sides = io_entries(made)
     io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
     # opening compares cuDLA's descriptors with the build's expectation and reports a difference
     loadable = open_loadable(context.blob(made.engine), 0, io)
     try:
         return CudlaAnswer(
-            tuple(CudlaTensor(one.name, size) for one, size in loadable.inputs),
-            tuple(CudlaTensor(one.name, size) for one, size in loadable.outputs),
+            tuple(CudlaTensor(io.name, size) for io, size in loadable.inputs),
+            tuple(CudlaTensor(io.name, size) for io, size in loadable.outputs),
         )
     finally:
         loadable.close()
@@ -530,7 +510,7 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 def _graph(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     loaded, found = _load(context, item.needs[0], built, "full", None)
-    enqueued, launched = replayed(loaded.engine, built[item.needs[0]])
+    enqueued, launched = time_replays(loaded.engine, built[item.needs[0]])
     return replace(found, enqueued_ms=enqueued, launched_ms=launched)
 
 
@@ -543,18 +523,18 @@ def _lent_memory(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return replace(
         found,
         context_bytes=device_bytes(loaded.engine),
-        bit_equal=_answers(loaded, made, EngineMemory(loaded))
-        == _answers(loaded, made, EngineMemory(loaded, block, cuda.persistent_cache() // 2)),
+        bit_equal=_run_outputs(loaded, made, EngineMemory(loaded))
+        == _run_outputs(loaded, made, EngineMemory(loaded, block, cuda.persistent_cache() // 2)),
         persistent_cache_bytes=cuda.persistent_cache(),
         module_loading=cuda.module_loading(),
     )
 
 
-def _answers(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Dict[str, bytes]:
+def _run_outputs(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Dict[str, bytes]:
     """Returns each output's bytes for fixed inputs, run twice in the same context."""
     import numpy as np
 
-    sides = sides_of(made)
+    sides = io_entries(made)
     engine = TensorRTEngine(loaded, open_cuda(), sides["input"], sides["output"], memory=memory)
     random = np.random.RandomState(0)
     feeds = {io.name: random.uniform(-1, 1, io.shape).astype(io.dtype) for io in sides["input"]}
@@ -571,11 +551,11 @@ def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     if program is None:
         raise DeviceError("trtexec is not on this board", code="selftest.no-program")
     plan = context.blob(built[item.needs[0]].engine)
-    return by_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
+    return time_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
 
 
 def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    program = _need("tegrastats")
+    program = _find_program("tegrastats")
     try:
         done = subprocess.run(
             [program, "--interval", "1000"],
@@ -599,23 +579,19 @@ def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return dict(found, count=len(samples), last=samples[-1:])
 
 
-def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return (output_of([_need("nsys"), "--version"]) or "").strip()
-
-
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
+    said = command_output(["nvpmodel", "-q"]) or command_output(["sudo", "-n", "nvpmodel", "-q"])
     return PowerAnswer(tuple(read_modes()), tuple((said or "").splitlines()))
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    _need("jetson_clocks")
+    _find_program("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
     return power.report
 
 
-def _need(program: str) -> str:
+def _find_program(program: str) -> str:
     path = shutil.which(program)
     if path is None:
         raise DeviceError("{} is not on this board".format(program), code="selftest.no-program")
@@ -626,45 +602,37 @@ def _text(context: JobContext, digest: Optional[str]) -> str:
     return context.blob(digest).decode("utf-8", "replace") if digest else ""
 
 
-def _placement(log: str) -> List[str]:
-    """Returns the log's lines about the DLA, its loadables and their memory."""
-    words = ("DLA", "ForeignNode", "memory", "Memory", "[E]")
-    return [line for line in log.splitlines() if any(word in line for word in words)][:400]
-
-
 CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "build": _build,
-    "build_again": _build_again,
+    "build_again": lambda context, item, built: _run_build(context, item).engines[0].timing_cache,
     "cudla": _cudla,
-    "inspector": _inspector,
+    "inspector": lambda context, item, built: _text(context, built["build-hybrid"].inspector),
     "lean_weights": _lean_weights,
     "lent_memory": _lent_memory,
-    "load_core_1": _load_core_1,
-    "load_full": _load_full,
-    "load_lean": _load_lean,
+    "load_core_1": lambda context, item, built: _load(context, "build-hybrid", built, "full", 1)[1],
+    "load_full": lambda context, item, built: _load(context, "build-hybrid", built, "full", 0)[1],
+    "load_lean": lambda context, item, built: _load(context, "dla-vc", built, "lean", 0)[1],
     "monitor": _monitor,
     "graph": _graph,
     "held": _held,
-    "nsys": _nsys,
+    "nsys": lambda *_: (command_output([_find_program("nsys"), "--version"]) or "").strip(),
     "power": _power,
     "probe": _probe,
     "tegrastats": _tegrastats,
     "trtexec": _trtexec,
-    "verdicts": _verdicts,
+    "verdicts": lambda context, item, built: built["build-hybrid"].can_run_on_dla,
 }
 
 
-def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
+def io_entries(made: EngineResult) -> Dict[str, List[IoEntry]]:
     """Returns a built engine's tensors by "input" and "output"."""
     sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
-    for one in made.io:
-        sides[one.mode].append(
-            IoEntry(one.name, one.dtype, one.shape, one.format, one.strides, one.scale)
-        )
+    for io in made.io:
+        sides[io.mode].append(IoEntry(io.name, io.dtype, io.shape, io.format, io.strides, io.scale))
     return sides
 
 
-def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
+def time_replays(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
     """Captures an engine's work, replays it, and returns the milliseconds of enqueues and launches.
 
     Raises:
@@ -673,7 +641,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
     cuda = open_cuda()
     stream = cuda.stream()
     context = engine.create_execution_context()
-    for entries in sides_of(made).values():
+    for entries in io_entries(made).values():
         for io in entries:
             context.set_tensor_address(io.name, cuda.malloc(io_bytes(io)))
 
@@ -694,7 +662,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
     return enqueued, tuple(timed(graph.launch) for _ in range(_LAUNCHES))
 
 
-def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
+def time_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
     """Runs trtexec on a plan like a benchmark's cross-check; returns its times."""
     arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:

@@ -18,7 +18,7 @@ def parse_version(text: str) -> Version:
     return tuple(int(number) for number in found.group().split(".")) if found else ()
 
 
-def without_zeros(version: Version, least: int = 1) -> Version:
+def strip_zeros(version: Version, least: int = 1) -> Version:
     """Returns a version without trailing zeros, but with at least its first ``least`` numbers."""
     end = len(version)
     while end > least and version[end - 1] == 0:

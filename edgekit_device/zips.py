@@ -68,7 +68,7 @@ def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
         if at > end:
             raise ValueError("its directory is cut off")
         more = bytes(data[start + name : start + name + extra])
-        size, packed, offset = _large([size, packed, offset], more)
+        size, packed, offset = _read_zip64([size, packed, offset], more)
         yield ZipEntry(bytes(data[start : start + name]), flags, method, packed, size, offset)
 
 
@@ -92,12 +92,12 @@ def _directory(data: memoryview) -> Tuple[int, int]:
     return at - size, at
 
 
-def _large(values: List[int], extra: bytes) -> List[int]:
+def _read_zip64(values: List[int], extra: bytes) -> List[int]:
     """Returns the values, with 64-bit values taken in order from the extra field."""
     while _LARGE in values and len(extra) >= 4:
         kind, size = struct.unpack_from("<HH", extra)
         if kind == _ZIP64:
             wide = iter(struct.unpack_from("<{}Q".format(min(size, len(extra) - 4) // 8), extra, 4))
-            return [next(wide, one) if one == _LARGE else one for one in values]
+            return [next(wide, value) if value == _LARGE else value for value in values]
         extra = extra[4 + size :]
     return values

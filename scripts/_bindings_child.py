@@ -24,7 +24,7 @@ def signatures(function: Any) -> list[str]:
     return found or [line for line in lines[:1] if re.match(rf"{name}\(", line)]
 
 
-def _class(name: str, kind: type, found: dict[str, Any]) -> None:
+def _read_class(name: str, kind: type, found: dict[str, Any]) -> None:
     members = getattr(kind, "__members__", None)
     if isinstance(members, dict):
         found[name] = {"kind": "enum"}
@@ -35,7 +35,7 @@ def _class(name: str, kind: type, found: dict[str, Any]) -> None:
     found[name] = {"kind": "class", "bases": bases}
     for key, member in vars(kind).items():
         if isinstance(member, type):
-            _class(f"{name}.{key}", member, found)
+            _read_class(f"{name}.{key}", member, found)
         elif key.startswith("_") and key != "__init__":
             continue
         elif isinstance(member, property):
@@ -55,7 +55,7 @@ def read(module: Any) -> dict[str, Any]:
         if name.startswith("_") or name in _LEAKED or inspect.ismodule(value):
             continue
         if isinstance(value, type):
-            _class(name, value, found)
+            _read_class(name, value, found)
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType):
             found[name] = {"kind": "function", "sig": signatures(value)}
         else:
@@ -78,12 +78,12 @@ def derive(module: Any) -> list[str]:
         pass
 
     made = [
-        bindings.logger(module, quiet),
-        bindings.recorder(module)[0],
-        engine.profiler(module)[0],
+        bindings.make_logger(module, quiet),
+        bindings.make_recorder(module)[0],
+        engine.make_profiler(module)[0],
     ]
     try:
-        reader = runtimes._reader(module, b"a plan")
+        reader = runtimes._make_reader(module, b"a plan")
     except RuntimeError as error:  # from 10.16 on its constructor opens libcuda, which is not here
         if "cuda driver" not in str(error):
             raise
@@ -100,7 +100,7 @@ def derive(module: Any) -> list[str]:
     if reader is not None and hasattr(module, "SeekPosition"):
         assert reader.seek(2, module.SeekPosition.SET)
         assert reader.read(3, 0) == b"pla"
-    return [type(one).__name__ for one in made if one is not None]
+    return [type(made_object).__name__ for made_object in made if made_object is not None]
 
 
 def main(folder: str, name: str, loader: str = "") -> None:

@@ -15,21 +15,28 @@ from _bindings_used import Uses
 
 from edgekit_device.versions import parse_version
 
-__all__ = ["Names", "compare", "declared", "have", "undeclared", "wrong_calls"]
+__all__ = [
+    "Names",
+    "compare",
+    "find_missing",
+    "find_undeclared",
+    "find_wrong_calls",
+    "read_declared",
+]
 
 Names = Mapping[str, Mapping[str, Any]]
 # of pybind11's objects and of the module itself
 _PYTHON = {"name", "value", "__version__", "__init__", "__members__"}
 
 
-def declared(root: Path) -> dict[str, Any]:
+def read_declared(root: Path) -> dict[str, Any]:
     """tests/data/tensorrt_api/used.yaml."""
     text = (root / "tests" / "data" / "tensorrt_api" / "used.yaml").read_text()
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 
 
-def _listed(used: Mapping[str, Any], part: str = "") -> Iterator[tuple[str, str]]:
+def _declared_names(used: Mapping[str, Any], part: str = "") -> Iterator[tuple[str, str]]:
     """(range, name) of both parts, or of one."""
     for key in ("full", "runtime"):
         for where, names in used[key].items() if part in ("", key) else ():
@@ -46,32 +53,32 @@ def _applies(where: str, release: str) -> bool:
     return word == "all"
 
 
-def have(used: Mapping[str, Any], names: Names, release: str, flavour: str) -> list[str]:
+def find_missing(used: Mapping[str, Any], names: Names, release: str, flavour: str) -> list[str]:
     """Declared names that `release`'s module of `flavour` lacks."""
     parts = ("full", "runtime") if flavour == "full" else ("runtime",)
     return [
         f"{name} ({where})"
         for part in parts
-        for where, name in _listed(used, part)
-        if _applies(where, release) and not _has(names, name)
+        for where, name in _declared_names(used, part)
+        if _applies(where, release) and not _has_member(names, name)
     ]
 
 
-def _has(names: Names, name: str) -> bool:
+def _has_member(names: Names, name: str) -> bool:
     """Whether the class or one that it derives from has the member."""
     if name in names:
         return True
     owner, _, member = name.rpartition(".")
     bases = names.get(owner, {}).get("bases", ())
-    if any(_has(names, f"{base}.{member}") for base in bases):
+    if any(_has_member(names, f"{base}.{member}") for base in bases):
         return True
     # ILogger.Severity's members are attributes of ILogger and Logger too
     return owner in ("ILogger", "Logger") and f"ILogger.Severity.{member}" in names
 
 
-def undeclared(used: Mapping[str, Any], uses: Uses, releases: Iterable[Names]) -> list[str]:
+def find_undeclared(used: Mapping[str, Any], uses: Uses, releases: Iterable[Names]) -> list[str]:
     """What the code uses and used.yaml does not list, and the reverse."""
-    known = {name for _, name in _listed(used)}
+    known = {name for _, name in _declared_names(used)}
     members = {name.rpartition(".")[2] for name in known} | set(used["ours"]) | _PYTHON
     api = {
         name.rpartition(".")[2]
@@ -104,14 +111,14 @@ def undeclared(used: Mapping[str, Any], uses: Uses, releases: Iterable[Names]) -
     return wrong
 
 
-def wrong_calls(
+def find_wrong_calls(
     used: Mapping[str, Any], uses: Uses, names: Names, release: str, flavour: str
 ) -> list[str]:
     """Calls and overrides that no declared method of that name takes in `release`."""
     parts = ("full", "runtime") if flavour == "full" else ("runtime",)
     methods: dict[str, list[str]] = {}
     for part in parts:
-        for where, name in _listed(used, part):
+        for where, name in _declared_names(used, part):
             entry = names.get(name)
             requested = where == "asked" or _applies(where, release)
             if entry and entry["kind"] == "method" and requested:
@@ -125,7 +132,7 @@ def wrong_calls(
         since = used["guarded"].get(name, {}).get(count)
         if since and parse_version(release) < parse_version(since):
             continue
-        if not any(_takes(text, keywords, count) for text in methods[name]):
+        if not any(_accepts_call(text, keywords, count) for text in methods[name]):
             wrong.append(f"{places[0]}: {name} with {count} arguments and {list(keywords)}")
     for (owner, name, count), places in sorted(uses.overrides.items()):
         entry = names.get(f"{owner}.{name}")
@@ -151,7 +158,7 @@ def _parameters(text: str) -> list[tuple[str, bool]]:
     return found
 
 
-def _takes(text: str, keywords: tuple[str, ...], count: int) -> bool:
+def _accepts_call(text: str, keywords: tuple[str, ...], count: int) -> bool:
     parameters = _parameters(text)
     if count > len(parameters):
         return False
@@ -174,7 +181,8 @@ def compare(carried: Names, real: Names) -> list[str]:
                 wrong.append(f"{name}: {key} {ours.get(key)} is {theirs[key]} in the bindings")
         if theirs.get("sig"):
             here, there = (
-                sorted(str(_parameters(text)) for text in one["sig"]) for one in (ours, theirs)
+                sorted(str(_parameters(text)) for text in member["sig"])
+                for member in (ours, theirs)
             )
             if here != there:
                 wrong.append(f"{name}: {ours['sig']} is {theirs['sig']} in the bindings")

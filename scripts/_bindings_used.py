@@ -50,7 +50,7 @@ def sources(root: Path) -> list[Path]:
     found = {path for pattern in _PATTERNS for path in folder.glob(pattern)}
     for path in folder.rglob("*.py"):
         tree = ast.parse(path.read_text())
-        if any(isinstance(one, ast.Name) and one.id == "trt" for one in ast.walk(tree)):
+        if any(isinstance(node, ast.Name) and node.id == "trt" for node in ast.walk(tree)):
             found.add(path)
     return sorted(found)
 
@@ -59,63 +59,63 @@ def collect(root: Path) -> Uses:
     """All uses in the board's code of checkout `root`."""
     uses = Uses()
     for path in sources(root):
-        for tree, shift in _trees(ast.parse(path.read_text())):
+        for tree, shift in _parse_trees(ast.parse(path.read_text())):
             place = path.relative_to(root / "edgekit_device").as_posix()
-            _walk(tree, f"{place}:{{}}", shift, uses)
+            _note_uses(tree, f"{place}:{{}}", shift, uses)
     return uses
 
 
-def _trees(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
+def _parse_trees(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
     """The file's tree, and those of programs that it keeps as text."""
     yield tree, 0
-    for one in ast.walk(tree):
-        if isinstance(one, ast.Constant) and isinstance(one.value, str) and "trt." in one.value:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "trt." in node.value:
             try:
-                yield ast.parse(one.value), one.lineno - 1
+                yield ast.parse(node.value), node.lineno - 1
             except SyntaxError:
                 continue
 
 
-def _walk(tree: ast.AST, place: str, shift: int, uses: Uses) -> None:
-    aliases = dict(_aliases(tree))
-    for one in ast.walk(tree):
-        where = place.format(getattr(one, "lineno", 0) + shift)
-        if isinstance(one, ast.Attribute):
-            chain = _chain(one, aliases)
+def _note_uses(tree: ast.AST, place: str, shift: int, uses: Uses) -> None:
+    aliases = dict(_find_aliases(tree))
+    for node in ast.walk(tree):
+        where = place.format(getattr(node, "lineno", 0) + shift)
+        if isinstance(node, ast.Attribute):
+            chain = _attribute_chain(node, aliases)
             if chain is not None:
                 uses.chains.setdefault(chain, []).append(where)
             else:
-                uses.members.setdefault(one.attr, []).append(where)
-        elif isinstance(one, ast.Call):
-            _call(one, where, uses, aliases)
-        elif isinstance(one, ast.ClassDef):
-            _overrides(one, where, uses)
+                uses.members.setdefault(node.attr, []).append(where)
+        elif isinstance(node, ast.Call):
+            _note_call(node, where, uses, aliases)
+        elif isinstance(node, ast.ClassDef):
+            _note_overrides(node, where, uses)
 
 
-def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _find_aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Variables that hold a class of the module: `flags = trt.SerializationFlag`."""
-    for one in ast.walk(tree):
-        if isinstance(one, ast.Assign) and len(one.targets) == 1:
-            target, value = one.targets[0], one.value
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
             if isinstance(target, ast.Name) and isinstance(value, ast.Attribute):
-                chain = _chain(value, {})
+                chain = _attribute_chain(value, {})
                 if chain is not None and not chain.startswith("_"):
                     yield target.id, chain
 
 
-def _overrides(one: ast.ClassDef, where: str, uses: Uses) -> None:
-    for base in one.bases:
-        chain = _chain(base, {}) if isinstance(base, ast.Attribute) else None
-        for method in one.body if chain else ():
+def _note_overrides(defined: ast.ClassDef, where: str, uses: Uses) -> None:
+    for base in defined.bases:
+        chain = _attribute_chain(base, {}) if isinstance(base, ast.Attribute) else None
+        for method in defined.body if chain else ():
             if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
                 key = (str(chain), method.name, len(method.args.args) - 1)
                 uses.overrides.setdefault(key, []).append(where)
 
 
-def _chain(one: ast.Attribute, aliases: dict[str, str]) -> str | None:
+def _attribute_chain(attribute: ast.Attribute, aliases: dict[str, str]) -> str | None:
     """ "X.Y" of `trt.X.Y`; None of another object's attribute."""
-    parts = [one.attr]
-    value = one.value
+    parts = [attribute.attr]
+    value = attribute.value
     while isinstance(value, ast.Attribute):
         parts.append(value.attr)
         value = value.value
@@ -126,23 +126,23 @@ def _chain(one: ast.Attribute, aliases: dict[str, str]) -> str | None:
     return None
 
 
-def _call(one: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> None:
-    function = one.func
+def _note_call(call: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> None:
+    function = call.func
     if isinstance(function, ast.Name) and function.id in ("getattr", "hasattr"):
-        target, name = one.args[0], one.args[1]
+        target, name = call.args[0], call.args[1]
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
             if isinstance(target, ast.Name) and target.id in _MODULES:
                 uses.chains.setdefault(name.value, []).append(where)
             elif isinstance(target, ast.Name) and target.id in aliases:
                 chain = f"{aliases[target.id]}.{name.value}"
                 uses.chains.setdefault(chain, []).append(where)
-            elif isinstance(target, ast.Attribute) and (outer := _chain(target, aliases)):
+            elif isinstance(target, ast.Attribute) and (outer := _attribute_chain(target, aliases)):
                 uses.chains.setdefault(f"{outer}.{name.value}", []).append(where)
             else:
                 uses.members.setdefault(name.value, []).append(where)
     if isinstance(function, ast.Attribute) and not any(
-        isinstance(arg, ast.Starred) for arg in one.args
+        isinstance(arg, ast.Starred) for arg in call.args
     ):
-        keywords = tuple(sorted(word.arg for word in one.keywords if word.arg))
-        if not any(word.arg is None for word in one.keywords):
-            uses.calls.setdefault((function.attr, keywords, len(one.args)), []).append(where)
+        keywords = tuple(sorted(word.arg for word in call.keywords if word.arg))
+        if not any(word.arg is None for word in call.keywords):
+            uses.calls.setdefault((function.attr, keywords, len(call.args)), []).append(where)

@@ -98,7 +98,7 @@ def read(folder: Path, release: str, flavour: str, loader: Path) -> dict[str, An
     name = next(name for name in os.listdir(folder) if name.endswith("_bindings"))
     with tempfile.TemporaryDirectory() as work:
         while len(_SYMBOLS) < _MOST_SYMBOLS:
-            _stand_ins(Path(work), release.partition(".")[0], flavour, compiler)
+            _build_stand_ins(Path(work), release.partition(".")[0], flavour, compiler)
             done = subprocess.run(
                 [sys.executable, str(HERE / "_bindings_child.py"), str(folder), name, str(loader)],
                 capture_output=True,
@@ -116,7 +116,7 @@ def read(folder: Path, release: str, flavour: str, loader: Path) -> dict[str, An
     raise RuntimeError(f"{name} {release}: {done.stderr.strip().splitlines()[-1]}")
 
 
-def _stand_ins(folder: Path, major: str, flavour: str, compiler: str) -> None:
+def _build_stand_ins(folder: Path, major: str, flavour: str, compiler: str) -> None:
     source = folder / "empty.c"
     source.write_text("".join(f"void *{name}(void) {{ return 0; }}\n" for name in _SYMBOLS))
     for library in _LIBRARIES[flavour]:

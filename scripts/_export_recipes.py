@@ -51,7 +51,7 @@ def image(size: int, name: str = "images") -> Shapes:
     return {name: (1, 3, size, size)}
 
 
-def picked(inner: Any, pick: Callable[..., Any]) -> Any:
+def pick_outputs(inner: Any, pick: Callable[..., Any]) -> Any:
     """A module that calls ``pick(inner, *inputs)``."""
     import torch
 
@@ -78,7 +78,7 @@ def vision(kind: str, pick: Callable[..., Any] | None = None, /, **options: Any)
         if "backbone" in kind or kind in DETECTORS or kind in SEGMENTERS:
             options.setdefault("weights_backbone", None)
         model = torchvision.models.get_model(kind, weights=None, **options)
-        return picked(model, pick) if pick else model
+        return pick_outputs(model, pick) if pick else model
 
     return make
 
@@ -93,7 +93,7 @@ DETECTORS = {
 }
 
 
-def out(model: Any, x: Any) -> Any:
+def main_output(model: Any, x: Any) -> Any:
     """The segmentation's main result."""
     return model(x)["out"]
 
@@ -146,7 +146,7 @@ for kind, dynamo, size in [
     ("lraspp_mobilenet_v3_large", False, 520),
 ]:
     RECIPES[kind] = Recipe(
-        "segmentation", "torchvision", vision(kind, out), image(size), dynamo, 18
+        "segmentation", "torchvision", vision(kind, main_output), image(size), dynamo, 18
     )
 for kind, pick, dynamo, size in [
     ("ssd300_vgg16", heads, False, 300),
@@ -235,14 +235,14 @@ def yolo(file: str, **options: Any) -> Make:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             model = (RTDETR if file.startswith("rtdetr") else YOLO)(file)
             model.model.pt_path = str(Path(folder) / "network.pt")
-            spread(model.model)
+            spread_parameters(model.model)
             written = model.export(format="onnx", device="cpu", **options)
             return Path(folder, written).read_bytes()
 
     return make
 
 
-def spread(module: Any) -> None:
+def spread_parameters(module: Any) -> None:
     """Gives biases and normalisations, which begin as 0 and 1, values as of a trained network."""
     import torch
 
@@ -284,7 +284,7 @@ for name, file, family, more in YOLOS:
     RECIPES[name] = Recipe(family, "ultralytics", yolo(file, **more), exporter="ultralytics")
 
 
-def end_to_end(file: str) -> Make:
+def yolo_end_to_end(file: str) -> Make:
     """A network of Ultralytics whose own top-k chooses the boxes, for PyTorch's exporters."""
 
     def make() -> Any:
@@ -300,7 +300,7 @@ def end_to_end(file: str) -> Make:
     return make
 
 
-def anchors(form: str) -> Make:
+def yolo_anchors(form: str) -> Make:
     """YOLOv5's and v7's original heads, which no package has: rebuilt for edgekit's tests."""
 
     def make() -> Any:
@@ -313,10 +313,10 @@ def anchors(form: str) -> Make:
 
 SMALL: Shapes = {"images": (2, 3, 64, 96)}
 for name, make, family, dynamo in (
-    ("yolov10n-end2end", end_to_end("yolov10n.yaml"), "detection", False),
-    ("yolo26n-seg-end2end", end_to_end("yolo26n-seg.yaml"), "segmentation", True),
-    ("yolo26n-pose-end2end", end_to_end("yolo26n-pose.yaml"), "pose", False),
-    ("yolov8n-dynamo", end_to_end("yolov8n.yaml"), "detection", True),
+    ("yolov10n-end2end", yolo_end_to_end("yolov10n.yaml"), "detection", False),
+    ("yolo26n-seg-end2end", yolo_end_to_end("yolo26n-seg.yaml"), "segmentation", True),
+    ("yolo26n-pose-end2end", yolo_end_to_end("yolo26n-pose.yaml"), "pose", False),
+    ("yolov8n-dynamo", yolo_end_to_end("yolov8n.yaml"), "detection", True),
 ):
     RECIPES[name] = Recipe(family, "ultralytics", make, SMALL, dynamo, 18 if dynamo else 17)
 for name, form, dynamo in (
@@ -324,7 +324,9 @@ for name, form, dynamo in (
     ("yolov5-anchors-seg", "v5-seg", True),
     ("yolov7-anchors", "v7", False),
 ):
-    RECIPES[name] = Recipe("detection", "torch", anchors(form), SMALL, dynamo, 18 if dynamo else 17)
+    RECIPES[name] = Recipe(
+        "detection", "torch", yolo_anchors(form), SMALL, dynamo, 18 if dynamo else 17
+    )
 
 
 # --- others with PyTorch
@@ -397,7 +399,7 @@ for kind, size in [("yolox-nano", 416), ("yolox-tiny", 416), ("yolox-s", 640)]:
 # --- Hugging Face transformers
 
 
-def hugging(model: str, result: str, config: str = "", /, **options: Any) -> Make:
+def hf_net(model: str, result: str, config: str = "", /, **options: Any) -> Make:
     """A model of transformers from its configuration; ``result`` names the output."""
 
     def make() -> Any:
@@ -415,7 +417,7 @@ def hugging(model: str, result: str, config: str = "", /, **options: Any) -> Mak
             values = tuple(found[name] for name in names)
             return values if len(values) > 1 else values[0]
 
-        return picked(inner, pick)
+        return pick_outputs(inner, pick)
 
     return make
 
@@ -455,7 +457,7 @@ def whisper() -> Any:
     )
     settings._attn_implementation = "sdpa"
     model = transformers.models.whisper.modeling_whisper.WhisperEncoder(settings)
-    return picked(model, lambda module, x: module(x, return_dict=True)["last_hidden_state"])
+    return pick_outputs(model, lambda module, x: module(x, return_dict=True)["last_hidden_state"])
 
 
 TOKENS = {"input_ids": (1, 128), "attention_mask": (1, 128)}
@@ -464,46 +466,46 @@ LAST = "last_hidden_state"
 BOXES = "logits pred_boxes"
 NO_TIMM = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
 for name, family, make, inputs, dynamo, opset in [
-    ("bert_base", "language", hugging("BertModel", LAST), TOKENS, False, 17),
-    ("bert_base_dynamo", "language", hugging("BertModel", LAST), TOKENS, True, 18),
-    ("distilbert", "language", hugging("DistilBertModel", LAST), TOKENS, False, 17),
-    ("electra_small", "language", hugging("ElectraModel", LAST, embedding_size=128, hidden_size=256,
+    ("bert_base", "language", hf_net("BertModel", LAST), TOKENS, False, 17),
+    ("bert_base_dynamo", "language", hf_net("BertModel", LAST), TOKENS, True, 18),
+    ("distilbert", "language", hf_net("DistilBertModel", LAST), TOKENS, False, 17),
+    ("electra_small", "language", hf_net("ElectraModel", LAST, embedding_size=128, hidden_size=256,
      num_attention_heads=4, intermediate_size=1024), TOKENS, True, 20),
-    ("gpt2", "language", hugging("GPT2LMHeadModel", "logits", use_cache=False, n_layer=6),
+    ("gpt2", "language", hf_net("GPT2LMHeadModel", "logits", use_cache=False, n_layer=6),
      {"input_ids": (1, 64)}, True, 18),
-    ("t5_encoder", "language", hugging("T5EncoderModel", LAST), TOKENS, False, 17),
-    ("vit_base", "classification", hugging("ViTModel", LAST), image(224), False, 17),
-    ("dinov2_base", "features", hugging("Dinov2Model", LAST, image_size=224), image(224), True, 18),
-    ("swin_tiny", "classification", hugging("SwinForImageClassification", "logits"), image(224),
+    ("t5_encoder", "language", hf_net("T5EncoderModel", LAST), TOKENS, False, 17),
+    ("vit_base", "classification", hf_net("ViTModel", LAST), image(224), False, 17),
+    ("dinov2_base", "features", hf_net("Dinov2Model", LAST, image_size=224), image(224), True, 18),
+    ("swin_tiny", "classification", hf_net("SwinForImageClassification", "logits"), image(224),
      False, 17),
-    ("convnextv2_tiny", "classification", hugging("ConvNextV2ForImageClassification", "logits"),
+    ("convnextv2_tiny", "classification", hf_net("ConvNextV2ForImageClassification", "logits"),
      image(224), True, 18),
-    ("beit_base", "classification", hugging("BeitForImageClassification", "logits"), image(224),
+    ("beit_base", "classification", hf_net("BeitForImageClassification", "logits"), image(224),
      False, 17),
-    ("segformer_b0", "segmentation", hugging("SegformerForSemanticSegmentation", "logits"),
+    ("segformer_b0", "segmentation", hf_net("SegformerForSemanticSegmentation", "logits"),
      image(512), False, 17),
-    ("segformer_b0_dynamo", "segmentation", hugging("SegformerForSemanticSegmentation", "logits"),
+    ("segformer_b0_dynamo", "segmentation", hf_net("SegformerForSemanticSegmentation", "logits"),
      image(512), True, 18),
-    ("dpt_small", "depth", hugging("DPTForDepthEstimation", "predicted_depth", num_hidden_layers=6,
+    ("dpt_small", "depth", hf_net("DPTForDepthEstimation", "predicted_depth", num_hidden_layers=6,
      backbone_out_indices=(1, 2, 3, 5)), image(384), False, 17),
-    ("depth_anything_small", "depth", hugging("DepthAnythingForDepthEstimation", "predicted_depth"),
+    ("depth_anything_small", "depth", hf_net("DepthAnythingForDepthEstimation", "predicted_depth"),
      image(518), False, 17),
-    ("detr_resnet50", "detection", hugging("DetrForObjectDetection", BOXES,
+    ("detr_resnet50", "detection", hf_net("DetrForObjectDetection", BOXES,
      backbone_config=resnet_backbone, **NO_TIMM), image(800), False, 17),
-    ("conditional_detr", "detection", hugging("ConditionalDetrForObjectDetection", BOXES,
+    ("conditional_detr", "detection", hf_net("ConditionalDetrForObjectDetection", BOXES,
      backbone_config=resnet_backbone, **NO_TIMM), image(640), True, 18),
-    ("deformable_detr", "detection", hugging("DeformableDetrForObjectDetection", BOXES,
+    ("deformable_detr", "detection", hf_net("DeformableDetrForObjectDetection", BOXES,
      backbone_config=resnet_backbone, num_feature_levels=1, disable_custom_kernels=True, **NO_TIMM),
      image(640), True, 20),
-    ("yolos_tiny", "detection", hugging("YolosForObjectDetection", BOXES, hidden_size=192,
+    ("yolos_tiny", "detection", hf_net("YolosForObjectDetection", BOXES, hidden_size=192,
      num_attention_heads=3, intermediate_size=768, image_size=[512, 864]), image(512), False, 17),
-    ("rtdetr_r50", "detection", hugging("RTDetrForObjectDetection", BOXES), image(640), False, 17),
-    ("rtdetrv2_r50", "detection", hugging("RTDetrV2ForObjectDetection", BOXES), image(640),
+    ("rtdetr_r50", "detection", hf_net("RTDetrForObjectDetection", BOXES), image(640), False, 17),
+    ("rtdetrv2_r50", "detection", hf_net("RTDetrV2ForObjectDetection", BOXES), image(640),
      True, 18),
-    ("dfine", "detection", hugging("DFineForObjectDetection", BOXES), image(640), False, 17),
-    ("clip_vision", "features", hugging("CLIPVisionModel", LAST, "CLIPVisionConfig"), image(224),
+    ("dfine", "detection", hf_net("DFineForObjectDetection", BOXES), image(640), False, 17),
+    ("clip_vision", "features", hf_net("CLIPVisionModel", LAST, "CLIPVisionConfig"), image(224),
      False, 17),
-    ("wav2vec2_base", "speech", hugging("Wav2Vec2Model", LAST, num_hidden_layers=4),
+    ("wav2vec2_base", "speech", hf_net("Wav2Vec2Model", LAST, num_hidden_layers=4),
      {"samples": (1, 16000)}, False, 17),
     ("whisper_tiny_encoder", "speech", whisper, {"mel": (1, 80, 3000)}, False, 17),
     ("whisper_tiny_encoder_dynamo", "speech", whisper, {"mel": (1, 80, 3000)}, True, 18),

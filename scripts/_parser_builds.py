@@ -25,7 +25,7 @@ from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec,
 from edgekit_device.build.settings import Setting
 from edgekit_device.errors import DeviceError
 
-__all__ = ["BUILT", "FLAGS", "RANGES", "build", "build_range", "typed"]
+__all__ = ["BUILT", "FLAGS", "RANGES", "build", "build_range", "type_model"]
 
 #: The exports that are built: of each way of writing layers one.
 BUILT = (
@@ -83,7 +83,7 @@ _SET_FLAGS = ("SPARSE_WEIGHTS", "EDITABLE_TIMING_CACHE")
 _SCALE = 0.05  # of every tensor: what is built depends on where the scales stand alone
 
 
-def typed(model: Model, precision: str) -> Model:
+def type_model(model: Model, precision: str) -> Model:
     """The model in FP16, or with Q/DQ nodes around what runs in INT8."""
     network = layers(model)
     floats = [name for name, tensor in network.tensors.items() if tensor.dtype == "float32"]
@@ -95,11 +95,11 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
     """Builds a typed model with each of :data:`FLAGS`; what is not as a job expects."""
     path = folder / "typed.onnx"
     save(model, path)
-    plain = _spec(model)
+    plain = _make_spec(model)
     found = []
     for flags in FLAGS:
         more = _WITH_SETTINGS in flags
-        spec = replace(plain, settings=_settings()) if more else plain
+        spec = replace(plain, settings=_all_settings()) if more else plain
         progress: list[tuple[int, int]] = []
         try:
             built = build_attempt(
@@ -157,18 +157,20 @@ def build_range(
     onnx.save(proto, path)
     profile = {value.name: Range(low, best, high)}
     network = layers(load(path, shapes={value.name: best}))
-    floats = [one.name for one in network.tensors.values() if one.dtype == "float32"]
+    floats = [tensor.name for tensor in network.tensors.values() if tensor.dtype == "float32"]
     scales = dict.fromkeys(floats, _SCALE) if precision == "int8" else {}
     made = to_open_qdq(load_open(path, [profile]), network, scales)
     assert made is not None, "its opset is 13 or later"
     save(made, path)
 
     def ends(names: tuple[str, ...]) -> tuple[IoSpec, ...]:
-        facts = (network.tensors[one] for one in names)
-        return tuple(IoSpec(one.name, one.dtype, (-1,) * len(one.shape)) for one in facts)
+        facts = (network.tensors[name] for name in names)
+        return tuple(
+            IoSpec(tensor.name, tensor.dtype, (-1,) * len(tensor.shape)) for tensor in facts
+        )
 
     spec = replace(
-        _engine(ends(network.inputs), ends(network.outputs)),
+        _engine_spec(ends(network.inputs), ends(network.outputs)),
         profiles=({value.name: ProfileShapes(low, best, high)},),
     )
     try:
@@ -190,7 +192,7 @@ def build_range(
     return [Difference("range", "notes", "[]", str(built.notes)[:300], name)]
 
 
-def _settings() -> tuple[Setting, ...]:
+def _all_settings() -> tuple[Setting, ...]:
     """What the table makes of every key that the newest release has, with edgekit's own checks."""
     case = SettingsCase(
         on=release("11.4"),
@@ -204,14 +206,14 @@ def _settings() -> tuple[Setting, ...]:
     return choose_settings(_VALUES, case).by_kind["plan"]
 
 
-def _spec(model: Model) -> EngineSpec:
+def _make_spec(model: Model) -> EngineSpec:
     network, graph = layers(model), model.graph
 
     def ends(names: tuple[str, ...]) -> tuple[IoSpec, ...]:
         return tuple(IoSpec(name, graph.dtype(name), tuple(graph.shape(name))) for name in names)
 
     return replace(
-        _engine(ends(network.inputs), ends(network.outputs)),
+        _engine_spec(ends(network.inputs), ends(network.outputs)),
         layers=tuple(
             LayerSpec(x.name, x.builder_name, tuple(x.nodes), x.kind, "GPU", "fp16")
             for x in network.layers
@@ -219,7 +221,7 @@ def _spec(model: Model) -> EngineSpec:
     )
 
 
-def _engine(inputs: tuple[IoSpec, ...], outputs: tuple[IoSpec, ...]) -> EngineSpec:
+def _engine_spec(inputs: tuple[IoSpec, ...], outputs: tuple[IoSpec, ...]) -> EngineSpec:
     return EngineSpec(
         key="lane0",
         kind="plan",

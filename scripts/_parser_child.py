@@ -21,10 +21,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _parser_models as models
-from _parser_builds import FLAGS, build, build_range, typed
+from _parser_builds import FLAGS, build, build_range, type_model
 from _parser_network import Difference, compare, parse
-from _parser_questions import answers
-from _parser_wheels import module
+from _parser_questions import ask_all
+from _parser_wheels import import_module_from
 
 from edgekit.errors import EdgekitError
 from edgekit.network.model import Model
@@ -35,7 +35,7 @@ from tests.trt_double.double import module as module_of
 
 class _Tasks:
     def __init__(self, wheels: Path) -> None:
-        self.trt = module(wheels)
+        self.trt = import_module_from(wheels)
         self._log: BuilderLog | None = None
 
     @property
@@ -47,36 +47,36 @@ class _Tasks:
     def run(self, task: str) -> tuple[list[Difference], Counter[str]]:
         kind, _, name = task.partition(" ")
         if kind == "export":
-            return self._compared(name, models.export(name))
+            return self._compare_model(name, models.export_model(name))
         if kind == "flow":
-            return self._compared(f"flow_{name}", models.flow(name))
+            return self._compare_model(f"flow_{name}", models.flow_model(name))
         if kind == "node":
             found: list[Difference] = []
             counts: Counter[str] = Counter()
             for test, model in models.node_tests(name):
                 print(json.dumps({"at": f"{task}: {test}"}), file=_OUT, flush=True)
-                differences, more = self._compared(test, model)
+                differences, more = self._compare_model(test, model)
                 found += differences
                 counts += more
             return found, counts
         if kind == "build":
             export, _, precision = name.partition(" ")
-            made = typed(models.export(export), precision)
-            found, counts = self._compared(f"{name}", made)
+            made = type_model(models.export_model(export), precision)
+            found, counts = self._compare_model(f"{name}", made)
             with tempfile.TemporaryDirectory() as folder:
                 found += build(self.trt, self.log, name, made, Path(folder))
             return found, counts + Counter(builds=len(FLAGS))
         if kind == "range":
             export, _, precision = name.partition(" ")
-            proto = models.proto(export)
+            proto = models.export_proto(export)
             with tempfile.TemporaryDirectory() as folder:
                 found = build_range(self.trt, self.log, export, proto, precision, Path(folder))
             return found, Counter(builds=1)
         if kind == "questions":
-            return _asked(self.trt)
+            return _compare_answers(self.trt)
         raise ValueError(task)
 
-    def _compared(self, name: str, model: Model) -> tuple[list[Difference], Counter[str]]:
+    def _compare_model(self, name: str, model: Model) -> tuple[list[Difference], Counter[str]]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save(model, path)
@@ -89,11 +89,11 @@ class _Tasks:
             return [said] if theirs == "accepted" else [], Counter(models=1)
 
 
-def _asked(trt: Any) -> tuple[list[Difference], Counter[str]]:
+def _compare_answers(trt: Any) -> tuple[list[Difference], Counter[str]]:
     double = module_of(_DOUBLE)
     # TensorRT for RTX has no DLA
     double._double.settings.dla_cores = 0
-    theirs, ours = answers(trt), answers(double)
+    theirs, ours = ask_all(trt), ask_all(double)
     found = [
         Difference("answers", name, json.dumps(ours[name]), json.dumps(answer), _DOUBLE)
         for name, answer in theirs.items()
@@ -123,7 +123,10 @@ def main() -> None:
         answer: dict[str, Any] = {"failed": ""}
         try:
             found, counts = tasks.run(line.strip())
-            answer = {"differences": [one.document() for one in found], "counts": counts}
+            answer = {
+                "differences": [difference.to_json() for difference in found],
+                "counts": counts,
+            }
         except Exception:
             answer = {"failed": traceback.format_exc()}
         print(json.dumps(answer), file=_OUT, flush=True)

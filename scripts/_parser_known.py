@@ -10,7 +10,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Row", "known", "sorted_out"]
+__all__ = ["Row", "read_rows", "sort_out"]
 
 FILE = Path(__file__).parent / "data/parser-differences.yaml"
 
@@ -42,10 +42,12 @@ class Row(BaseModel):
     reason: str
     rare: bool = False
 
-    def holds(self, one: Mapping[str, str]) -> bool:
+    def explains(self, difference: Mapping[str, str]) -> bool:
         """Whether this is the reason of a difference."""
-        return one["check"] == self.check and all(
-            any(fnmatchcase(one[name], pattern) for pattern in _patterns(getattr(self, name)))
+        return difference["check"] == self.check and all(
+            any(
+                fnmatchcase(difference[name], pattern) for pattern in _patterns(getattr(self, name))
+            )
             for name in ("operator", "where", "ours", "theirs")
         )
 
@@ -54,13 +56,13 @@ def _patterns(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def known() -> list[Row]:
+def read_rows() -> list[Row]:
     """The rows of the file."""
     found = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return [Row.model_validate(row) for row in found["differences"]]
 
 
-def sorted_out(
+def sort_out(
     differences: Sequence[Mapping[str, str]], rows: Sequence[Row], *, whole: bool
 ) -> tuple[list[Mapping[str, str]], list[Row]]:
     """The differences that no row has the reason of, and the rows that none needs.
@@ -71,10 +73,10 @@ def sorted_out(
         whole: Whether the run compared everything: else no row is called needless.
     """
     unknown, used = [], set()
-    for one in differences:
-        row = next((number for number, row in enumerate(rows) if row.holds(one)), None)
+    for difference in differences:
+        row = next((number for number, row in enumerate(rows) if row.explains(difference)), None)
         if row is None:
-            unknown.append(one)
+            unknown.append(difference)
         else:
             used.add(row)
     left = [row for number, row in enumerate(rows) if number not in used and not row.rare]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OURS", "parameters", "unbuilt"]
+__all__ = ["OURS", "parsed_form", "read_parameters"]
 
 # TensorRT's classes by kind; `Network.get_layer` gives every layer as an ILayer
 _CLASSES = {
@@ -76,7 +76,7 @@ _USED = {
 }
 
 
-def axes_of(mask: int) -> tuple[int, ...]:
+def read_axes(mask: int) -> tuple[int, ...]:
     """The axes of a bit mask."""
     return tuple(axis for axis in range(16) if mask >> axis & 1)
 
@@ -152,7 +152,7 @@ def _shuffle(layer: Any) -> dict[str, Any]:
 
 
 def _topk(layer: Any) -> dict[str, Any]:
-    found = {"axis": axes_of(layer.axes)[0], "function": layer.op.name}
+    found = {"axis": read_axes(layer.axes)[0], "function": layer.op.name}
     return found | ({"k": layer.k} if layer.num_inputs == 1 else {})
 
 
@@ -179,7 +179,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
         "transpose": tuple(op.name == "TRANSPOSE" for op in (layer.op0, layer.op1)),
     },
     "NORMALIZATION": lambda layer: {
-        "axes": axes_of(layer.axes),
+        "axes": read_axes(layer.axes),
         "epsilon": layer.epsilon,
         "groups": layer.num_groups,
     },
@@ -187,19 +187,19 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "QUANTIZE": _quantization,
     "REDUCE": lambda layer: {
         "function": layer.op.name,
-        "axes": axes_of(layer.axes),
+        "axes": read_axes(layer.axes),
         "keepdims": layer.keep_dims,
     },
     "RESIZE": _resize,
     "SHUFFLE": _shuffle,
     "SLICE": _slice,
-    "SOFTMAX": lambda layer: {"axis": axes_of(layer.axes)[0]},
+    "SOFTMAX": lambda layer: {"axis": read_axes(layer.axes)[0]},
     "TOPK": _topk,
     "UNARY": lambda layer: {"function": layer.op.name},
 }
 
 
-def parameters(trt: Any, layer: Any) -> dict[str, Any]:
+def read_parameters(trt: Any, layer: Any) -> dict[str, Any]:
     """What a layer of an INetworkDefinition is set to, by edgekit's names of parameters."""
     kind = layer.type.name
     if kind not in _READERS:
@@ -208,7 +208,7 @@ def parameters(trt: Any, layer: Any) -> dict[str, Any]:
     return _READERS[kind](layer)
 
 
-def unbuilt(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def parsed_form(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """A layer of edgekit's as the parser writes it, before the builder changes it.
 
     The builder makes a convolution of a product by weights, and a scale of arithmetic with a
@@ -257,11 +257,11 @@ def type_name(dtype: str) -> str:
     return _TYPES.get(dtype, dtype)
 
 
-def same(ours: Any, theirs: Any) -> bool:
+def same_value(ours: Any, theirs: Any) -> bool:
     """Whether two parameters agree; floats as far as FP32 has them."""
     if isinstance(ours, tuple) and isinstance(theirs, tuple):
         pairs = zip(ours, theirs, strict=False)
-        return len(ours) == len(theirs) and all(same(a, b) for a, b in pairs)
+        return len(ours) == len(theirs) and all(same_value(a, b) for a, b in pairs)
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(float(ours), float(theirs), rtol=1e-6, atol=0))
     return bool(ours == theirs)

@@ -24,7 +24,15 @@ from edgekit.network.model import Model
 from tests.exports import exports, load, tensors
 from tests.flow_networks import flow_names, flow_network
 
-__all__ = ["export", "export_names", "flow", "flow_names", "node_modules", "node_tests", "proto"]
+__all__ = [
+    "export_model",
+    "export_names",
+    "export_proto",
+    "flow_model",
+    "flow_names",
+    "node_modules",
+    "node_tests",
+]
 
 _CASES = "onnx.backend.test.case.node"
 # files of seeded weights; those of larger networks take seconds to write and nothing is left to
@@ -47,17 +55,17 @@ def _size(path: Path) -> int:
     return sum(math.prod(tensor.dims) * 4 for tensor in tensors(graph))
 
 
-def export(name: str) -> Model:
+def export_model(name: str) -> Model:
     """A real export with its seeded weights, as edgekit loads it."""
     return canonical(load(name), None, source=name)
 
 
-def proto(name: str) -> onnx.ModelProto:
+def export_proto(name: str) -> onnx.ModelProto:
     """A real export as its file has it, with its seeded weights."""
     return load(name)
 
 
-def flow(name: str) -> Model:
+def flow_model(name: str) -> Model:
     """A network with a loop or a conditional, as edgekit loads it."""
     return canonical(flow_network(name), None, source=name)
 
@@ -65,7 +73,9 @@ def flow(name: str) -> Model:
 def node_modules() -> list[str]:
     """The modules of the onnx package that define tests of nodes."""
     package = importlib.import_module(_CASES)
-    return [one.name for one in pkgutil.iter_modules(package.__path__) if one.name[0] != "_"]
+    return [
+        module.name for module in pkgutil.iter_modules(package.__path__) if module.name[0] != "_"
+    ]
 
 
 def node_tests(module: str) -> Iterator[tuple[str, Model]]:
@@ -77,17 +87,17 @@ def node_tests(module: str) -> Iterator[tuple[str, Model]]:
     package: Any = importlib.import_module(_CASES)
     before = len(package._NodeTestCases)
     if module in _POOLS:
-        _quick_pools()
+        _patch_pools()
     importlib.import_module(f"{_CASES}.{module}")
     for case in package._NodeTestCases[before:]:
         if case.model is None:
             continue
-        found = _loaded(case.model, case.data_sets[0][0])
+        found = _load_model(case.model, case.data_sets[0][0])
         if found is not None:
             yield case.name, found
 
 
-def _loaded(proto: onnx.ModelProto, values: Sequence[Any]) -> Model | None:
+def _load_model(proto: onnx.ModelProto, values: Sequence[Any]) -> Model | None:
     try:
         return canonical(proto, None)
     except EdgekitError:
@@ -118,7 +128,7 @@ def _with_constants(proto: onnx.ModelProto, constant: Mapping[str, np.ndarray]) 
     return copy
 
 
-def _quick_pools() -> None:
+def _patch_pools() -> None:
     common: Any = importlib.import_module("onnx.reference.ops.op_pool_common")
 
     def pool(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from _parser_layers import parameters, same, type_name, unbuilt
+from _parser_layers import parsed_form, read_parameters, same_value, type_name
 
 from edgekit.network.graph import Node, node_of, proto_of
 from edgekit.network.loading.bodies import graphs
@@ -50,7 +50,7 @@ class Difference:
     theirs: str
     where: str
 
-    def document(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         """As JSON has it."""
         return asdict(self)
 
@@ -99,8 +99,13 @@ def compare(
         counts["refused by both"] += 1
         return [], counts
     network = layers(model, operator_table().newest)
-    one = _Comparison(trt, name, model, network, read_layers(parsed.network), counts)
-    return [*one.layers(), *one.tensors(), *one.constants(), *one.mapping()], counts
+    comparison = _Comparison(trt, name, model, network, read_layers(parsed.network), counts)
+    return [
+        *comparison.layers(),
+        *comparison.tensors(),
+        *comparison.constants(),
+        *comparison.mapping(),
+    ], counts
 
 
 @dataclass
@@ -155,7 +160,7 @@ class _Comparison:
         if node.op in _SHAPING:
             have = "SHUFFLE" if ours else "nothing"
             kinds = {layer.kind for layer in theirs} & _SHUFFLES
-            want = "SHUFFLE" if kinds else _listed([layer.kind for layer in theirs])
+            want = "SHUFFLE" if kinds else _list_kinds([layer.kind for layer in theirs])
             if have != want:
                 yield Difference("kinds", node.op, have, want, where)
             return
@@ -163,25 +168,28 @@ class _Comparison:
             part
             for layer in ours
             if layer.op == node.op and layer.nodes[-1:] == (node.name,)
-            for part in unbuilt(layer.kind, layer.op, layer.params)
+            for part in parsed_form(layer.kind, layer.op, layer.params)
         ]
         # in a fused shuffle; a Pad without a layer is one of zeros, which the builder erases
         if not own and node.op != "Pad" and any(layer.kind == "SHUFFLE" for layer in ours):
             own = [("SHUFFLE", {})]
         moved = any(kind == "SHUFFLE" for kind, _ in own)
-        found = _grouped([layer for layer in theirs if moved or layer.kind not in _AROUND])
-        have, want = _listed([kind for kind, _ in own]), _listed([kind for kind, _ in found])
+        found = _group_layers([layer for layer in theirs if moved or layer.kind not in _AROUND])
+        have, want = (
+            _list_kinds([kind for kind, _ in own]),
+            _list_kinds([kind for kind, _ in found]),
+        )
         if have != want:
             yield Difference("kinds", node.op, have, want, where)
             return
         for kind in dict.fromkeys(kind for kind, _ in own):
-            left = [params for one, params in own if one == kind]
-            right = [layer for one, layer in found if one == kind]
+            left = [params for own_kind, params in own if own_kind == kind]
+            right = [layer for layer_kind, layer in found if layer_kind == kind]
             for params, layer in zip(left, right, strict=True):
                 self.counts["layers"] += 1
-                there = parameters(self.trt, layer.layer) if layer is not None else {}
+                there = read_parameters(self.trt, layer.layer) if layer is not None else {}
                 for key in params:
-                    if key in there and not same(params[key], there[key]):
+                    if key in there and not same_value(params[key], there[key]):
                         yield Difference(
                             "parameters",
                             node.op,
@@ -255,7 +263,7 @@ class _Comparison:
             if ours is None or ours.name not in rightful:
                 text = "nothing" if ours is None else ours.name
                 where = f"{self.name}: {layer.name}"
-                yield Difference("map", layer.kind, text, _listed(sorted(rightful)), where)
+                yield Difference("map", layer.kind, text, _list_kinds(sorted(rightful)), where)
         for layer in self.built:
             inside = layer.kind in _LOOP | _CONDITION or set(layer.nodes) & self._inner()
             if inside and mapped.device.get(layer.index) != "GPU":
@@ -277,7 +285,7 @@ class _Comparison:
         return {node for layer in self.built for node in layer.nodes}
 
 
-def _grouped(layers: Sequence[BuilderLayer]) -> list[tuple[str, BuilderLayer | None]]:
+def _group_layers(layers: Sequence[BuilderLayer]) -> list[tuple[str, BuilderLayer | None]]:
     """Kind and layer of each; a loop or a condition is one."""
     found: list[tuple[str, BuilderLayer | None]] = []
     kinds = {layer.kind for layer in layers}
@@ -289,7 +297,7 @@ def _grouped(layers: Sequence[BuilderLayer]) -> list[tuple[str, BuilderLayer | N
     return found
 
 
-def _listed(kinds: Sequence[str]) -> str:
+def _list_kinds(kinds: Sequence[str]) -> str:
     counted = Counter(kinds)
     parts = [f"{count} {kind}" if count > 1 else kind for kind, count in sorted(counted.items())]
     return ", ".join(parts) or "nothing"

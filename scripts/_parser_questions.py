@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit_device.tensorrt.bindings import logger
+from edgekit_device.tensorrt.bindings import make_logger
 
-__all__ = ["QUESTIONS", "answers"]
+__all__ = ["QUESTIONS", "ask_all"]
 
 Question = Callable[["Asked"], Any]
 #: By name.
@@ -55,7 +55,7 @@ class Asked:
             self.config.set_flag(self.flag(name))
         return [name for name in self.flags() if name != "TF32"]
 
-    def logged(self) -> list[str]:
+    def severities(self) -> list[str]:
         """Severities that are no news, each once."""
         # a machine without a GPU says so at every error
         said = {severity for severity, text in self.said if "cudaError" not in text}
@@ -63,7 +63,7 @@ class Asked:
 
     def parse(self) -> bool:
         """Parses the small model."""
-        return bool(self.parser.parse(small()))
+        return bool(self.parser.parse(small_model()))
 
     def plan(self) -> bytes:
         """A plan of the small model; empty where none is built."""
@@ -72,7 +72,7 @@ class Asked:
         return b"" if memory is None else bytes(memory)
 
 
-def small(*, open_batch: bool = False, operator: str = "Relu") -> bytes:
+def small_model(*, open_batch: bool = False, operator: str = "Relu") -> bytes:
     """A convolution and an activation."""
     weight = numpy_helper.from_array(np.ones((4, 3, 1, 1), np.float32), "w")
     size: Any = "n" if open_batch else 1
@@ -97,10 +97,10 @@ def _question(name: str) -> Callable[[Question], Question]:
     return take
 
 
-def answers(trt: Any) -> dict[str, Any]:
+def ask_all(trt: Any) -> dict[str, Any]:
     """The module's answer to every question."""
     said: list[tuple[str, str]] = []
-    log = logger(trt, lambda severity, text: said.append((severity, text)))
+    log = make_logger(trt, lambda severity, text: said.append((severity, text)))
     found = {}
     with TemporaryDirectory() as folder:
         for name, ask in QUESTIONS.items():
@@ -111,35 +111,35 @@ def answers(trt: Any) -> dict[str, Any]:
     return found
 
 
-def _flags(name: str, *flags: str) -> None:
-    QUESTIONS[name] = lambda asked: [asked.set(*flags), asked.logged()]
+def _flag_question(name: str, *flags: str) -> None:
+    QUESTIONS[name] = lambda asked: [asked.set(*flags), asked.severities()]
 
 
-_flags("flags: none")
-_flags("flags: REFIT, then REFIT_IDENTICAL", "REFIT", "REFIT_IDENTICAL")
-_flags("flags: REFIT_IDENTICAL, then REFIT", "REFIT_IDENTICAL", "REFIT")
-_flags("flags: REFIT, then REFIT_INDIVIDUAL", "REFIT", "REFIT_INDIVIDUAL")
-_flags("flags: all three of REFIT", "REFIT", "REFIT_INDIVIDUAL", "REFIT_IDENTICAL")
-_flags("flags: STRIP_PLAN", "STRIP_PLAN")
-_flags("flags: STRIP_PLAN and REFIT", "STRIP_PLAN", "REFIT")
-_flags("flags: STRIP_PLAN and REFIT_IDENTICAL", "STRIP_PLAN", "REFIT_IDENTICAL")
-_flags("flags: EXCLUDE_LEAN_RUNTIME alone", "EXCLUDE_LEAN_RUNTIME")
-_flags(
+_flag_question("flags: none")
+_flag_question("flags: REFIT, then REFIT_IDENTICAL", "REFIT", "REFIT_IDENTICAL")
+_flag_question("flags: REFIT_IDENTICAL, then REFIT", "REFIT_IDENTICAL", "REFIT")
+_flag_question("flags: REFIT, then REFIT_INDIVIDUAL", "REFIT", "REFIT_INDIVIDUAL")
+_flag_question("flags: all three of REFIT", "REFIT", "REFIT_INDIVIDUAL", "REFIT_IDENTICAL")
+_flag_question("flags: STRIP_PLAN", "STRIP_PLAN")
+_flag_question("flags: STRIP_PLAN and REFIT", "STRIP_PLAN", "REFIT")
+_flag_question("flags: STRIP_PLAN and REFIT_IDENTICAL", "STRIP_PLAN", "REFIT_IDENTICAL")
+_flag_question("flags: EXCLUDE_LEAN_RUNTIME alone", "EXCLUDE_LEAN_RUNTIME")
+_flag_question(
     "flags: EXCLUDE_LEAN_RUNTIME after VERSION_COMPATIBLE",
     "VERSION_COMPATIBLE",
     "EXCLUDE_LEAN_RUNTIME",
 )
-_flags(
+_flag_question(
     "flags: EXCLUDE_LEAN_RUNTIME before VERSION_COMPATIBLE",
     "EXCLUDE_LEAN_RUNTIME",
     "VERSION_COMPATIBLE",
 )
-_flags("flags: VERSION_COMPATIBLE", "VERSION_COMPATIBLE")
-_flags("flags: GPU_FALLBACK and DIRECT_IO", "GPU_FALLBACK", "DIRECT_IO")
-_flags("flags: WEIGHT_STREAMING", "WEIGHT_STREAMING")
-_flags("flags: WEIGHT_STREAMING and STRIP_PLAN", "WEIGHT_STREAMING", "STRIP_PLAN")
-_flags("flags: SPARSE_WEIGHTS", "SPARSE_WEIGHTS")
-_flags(
+_flag_question("flags: VERSION_COMPATIBLE", "VERSION_COMPATIBLE")
+_flag_question("flags: GPU_FALLBACK and DIRECT_IO", "GPU_FALLBACK", "DIRECT_IO")
+_flag_question("flags: WEIGHT_STREAMING", "WEIGHT_STREAMING")
+_flag_question("flags: WEIGHT_STREAMING and STRIP_PLAN", "WEIGHT_STREAMING", "STRIP_PLAN")
+_flag_question("flags: SPARSE_WEIGHTS", "SPARSE_WEIGHTS")
+_flag_question(
     "flags: EDITABLE_TIMING_CACHE and ERROR_ON_TIMING_CACHE_MISS",
     "EDITABLE_TIMING_CACHE",
     "ERROR_ON_TIMING_CACHE_MISS",
@@ -150,7 +150,7 @@ _flags(
 def _(asked: Asked) -> Any:
     before = asked.config.get_flag(asked.flag("TF32"))
     asked.config.clear_flag(asked.flag("TF32"))
-    return [before, asked.config.get_flag(asked.flag("TF32")), asked.logged()]
+    return [before, asked.config.get_flag(asked.flag("TF32")), asked.severities()]
 
 
 @_question("flags: VERSION_COMPATIBLE taken back")
@@ -165,7 +165,7 @@ for _level in (-1, 0, 3, 5, 9):
     @_question(f"optimisation level {_level}")
     def _(asked: Asked, level: int = _level) -> Any:
         asked.config.builder_optimization_level = level
-        return [asked.config.builder_optimization_level, asked.logged()]
+        return [asked.config.builder_optimization_level, asked.severities()]
 
 
 @_question("optimisation level of a new configuration")
@@ -179,13 +179,13 @@ for _streams in (-1, 0, 3):
     def _(asked: Asked, streams: int = _streams) -> Any:
         before = asked.config.max_aux_streams
         asked.config.max_aux_streams = streams
-        return [before, asked.config.max_aux_streams, asked.logged()]
+        return [before, asked.config.max_aux_streams, asked.severities()]
 
 
 @_question("tactic sources of a new configuration")
 def _(asked: Asked) -> Any:
     names, held = asked.trt.TacticSource.__members__, asked.config.get_tactic_sources()
-    return sorted(name for name, one in names.items() if held >> int(one) & 1)
+    return sorted(name for name, bit in names.items() if held >> int(bit) & 1)
 
 
 for _mask in (0, 1, 3, 1 << 20):
@@ -193,7 +193,7 @@ for _mask in (0, 1, 3, 1 << 20):
     @_question(f"tactic sources {_mask:#x}")
     def _(asked: Asked, mask: int = _mask) -> Any:
         taken = asked.config.set_tactic_sources(mask)
-        return [taken, asked.config.get_tactic_sources(), asked.logged()]
+        return [taken, asked.config.get_tactic_sources(), asked.severities()]
 
 
 @_question("preview features: of a new configuration, on and off")
@@ -206,7 +206,7 @@ def _(asked: Asked) -> Any:
             config.set_preview_feature(feature, on)
             held.append(config.get_preview_feature(feature))
         found.append(held)
-    return [found, asked.logged()]
+    return [found, asked.severities()]
 
 
 @_question("tiling: level and limit of a new configuration")
@@ -221,7 +221,11 @@ for _level_name in ("NONE", "FAST", "FULL"):
         config = asked.config
         config.tiling_optimization_level = getattr(asked.trt.TilingOptimizationLevel, name)
         config.l2_limit_for_tiling = 1 << 20
-        return [config.tiling_optimization_level.name, config.l2_limit_for_tiling, asked.logged()]
+        return [
+            config.tiling_optimization_level.name,
+            config.l2_limit_for_tiling,
+            asked.severities(),
+        ]
 
 
 @_question("pools: tactics' memory and shared memory")
@@ -232,7 +236,7 @@ def _(asked: Asked) -> Any:
         for size in sizes:
             asked.config.set_memory_pool_limit(pool, size)
             found.append(asked.config.get_memory_pool_limit(pool))
-    return [found, asked.logged()]
+    return [found, asked.severities()]
 
 
 @_question("verbosity: each level")
@@ -241,25 +245,25 @@ def _(asked: Asked) -> Any:
     for name in ("NONE", "LAYER_NAMES_ONLY", "DETAILED"):
         asked.config.profiling_verbosity = getattr(asked.trt.ProfilingVerbosity, name)
         found.append(asked.config.profiling_verbosity.name)
-    return [found, asked.logged()]
+    return [found, asked.severities()]
 
 
 @_question("build: weights that are streamed")
 def _(asked: Asked) -> Any:
     asked.set("WEIGHT_STREAMING")
-    return [len(asked.plan()) > 100, asked.logged()]
+    return [len(asked.plan()) > 100, asked.severities()]
 
 
 @_question("build: no tactic in the timing cache, where that is an error")
 def _(asked: Asked) -> Any:
     asked.config.set_timing_cache(asked.config.create_timing_cache(b""), False)
     asked.set("ERROR_ON_TIMING_CACHE_MISS")
-    return [len(asked.plan()) > 100, asked.logged()]
+    return [len(asked.plan()) > 100, asked.severities()]
 
 
 @_question("network: an unknown flag")
 def _(asked: Asked) -> Any:
-    return [asked.builder.create_network(1 << 20) is None, asked.logged()]
+    return [asked.builder.create_network(1 << 20) is None, asked.severities()]
 
 
 @_question("network: strongly typed")
@@ -270,25 +274,25 @@ def _(asked: Asked) -> Any:
 
 @_question("profile: minimum above maximum")
 def _(asked: Asked) -> Any:
-    asked.parser.parse(small(open_batch=True))
+    asked.parser.parse(small_model(open_batch=True))
     profile = asked.builder.create_optimization_profile()
     given = profile.set_shape("x", (8, 3, 8, 8), (4, 3, 8, 8), (1, 3, 8, 8))
-    return [given is None, asked.config.add_optimization_profile(profile), asked.logged()]
+    return [given is None, asked.config.add_optimization_profile(profile), asked.severities()]
 
 
 @_question("profile: empty")
 def _(asked: Asked) -> Any:
     profile = asked.builder.create_optimization_profile()
-    return [asked.config.add_optimization_profile(profile), asked.logged()]
+    return [asked.config.add_optimization_profile(profile), asked.severities()]
 
 
 @_question("profile: minimum to maximum")
 def _(asked: Asked) -> Any:
-    asked.parser.parse(small(open_batch=True))
+    asked.parser.parse(small_model(open_batch=True))
     profile = asked.builder.create_optimization_profile()
     given = profile.set_shape("x", (1, 3, 8, 8), (4, 3, 8, 8), (8, 3, 8, 8))
     added = asked.config.add_optimization_profile(profile)
-    return [given is None, added, [tuple(one) for one in profile.get_shape("x")]]
+    return [given is None, added, [tuple(shape) for shape in profile.get_shape("x")]]
 
 
 @_question("profile: ranks that differ")
@@ -301,35 +305,35 @@ def _(asked: Asked) -> Any:
 Sizes = tuple[int, ...]
 
 
-def _profiled(asked: Asked, name: str, ranges: Sequence[Sequence[Sizes]]) -> Any:
+def _build_profiles(asked: Asked, name: str, ranges: Sequence[Sequence[Sizes]]) -> Any:
     """Whether the small model of open batch builds with these profiles, and what was said."""
-    asked.parser.parse(small(open_batch=True))
+    asked.parser.parse(small_model(open_batch=True))
     added = []
     for sizes in ranges:
         profile = asked.builder.create_optimization_profile()
         profile.set_shape(name, *sizes)
         added.append(asked.config.add_optimization_profile(profile))
     built = asked.builder.build_serialized_network(asked.network, asked.config)
-    return [added, asked.config.num_optimization_profiles, built is not None, asked.logged()]
+    return [added, asked.config.num_optimization_profiles, built is not None, asked.severities()]
 
 
-def _profiles(name: str, *ranges: Sequence[Sizes], of: str = "x") -> None:
-    QUESTIONS[f"profile: {name}"] = lambda asked: _profiled(asked, of, ranges)
+def _profile_question(name: str, *ranges: Sequence[Sizes], of: str = "x") -> None:
+    QUESTIONS[f"profile: {name}"] = lambda asked: _build_profiles(asked, of, ranges)
 
 
 _least, _best, _most = [(size, 3, 8, 8) for size in (1, 4, 8)]
-_profiles("two of one input", (_least, _best, _most), (_least, _least, _least))
-_profiles("another size for a fixed axis", ((1, 4, 8, 8), (4, 4, 8, 8), (8, 4, 8, 8)))
-_profiles("an input that the network lacks", (_least, _best, _most), of="z")
-_profiles("another rank than the input's", ((1, 3, 8), (4, 3, 8), (8, 3, 8)))
-_profiles("optimum outside", (_least, _most, _best))
+_profile_question("two of one input", (_least, _best, _most), (_least, _least, _least))
+_profile_question("another size for a fixed axis", ((1, 4, 8, 8), (4, 4, 8, 8), (8, 4, 8, 8)))
+_profile_question("an input that the network lacks", (_least, _best, _most), of="z")
+_profile_question("another rank than the input's", ((1, 3, 8), (4, 3, 8), (8, 3, 8)))
+_profile_question("optimum outside", (_least, _most, _best))
 
 
 @_question("profile: values of a shape tensor")
 def _(asked: Asked) -> Any:
     profile = asked.builder.create_optimization_profile()
     given = profile.set_shape_input("s", (1, 2), (2, 4), (4, 8))
-    values = [list(one) for one in profile.get_shape_input("s")]
+    values = [list(value) for value in profile.get_shape_input("s")]
     return [given is None, values, profile.get_shape_input("t")]
 
 
@@ -340,33 +344,33 @@ def _(asked: Asked) -> Any:
 
 @_question("profile: an open network without one")
 def _(asked: Asked) -> Any:
-    asked.parser.parse(small(open_batch=True))
+    asked.parser.parse(small_model(open_batch=True))
     built = asked.builder.build_serialized_network(asked.network, asked.config)
-    return [built is None, asked.logged()]
+    return [built is None, asked.severities()]
 
 
 @_question("parser: a model")
 def _(asked: Asked) -> Any:
-    return [asked.parse(), asked.parser.num_errors, asked.logged()]
+    return [asked.parse(), asked.parser.num_errors, asked.severities()]
 
 
 @_question("parser: a second parse")
 def _(asked: Asked) -> Any:
     asked.parse()
-    return [asked.parse(), asked.parser.num_errors, asked.logged()]
+    return [asked.parse(), asked.parser.num_errors, asked.severities()]
 
 
 @_question("parser: a file after a model")
 def _(asked: Asked) -> Any:
     asked.parse()
     path = asked.folder / "small.onnx"
-    path.write_bytes(small())
-    return [asked.parser.parse_from_file(str(path)), asked.parser.num_errors, asked.logged()]
+    path.write_bytes(small_model())
+    return [asked.parser.parse_from_file(str(path)), asked.parser.num_errors, asked.severities()]
 
 
 @_question("parser: a model after a refused one")
 def _(asked: Asked) -> Any:
-    asked.parser.parse(small(operator="Unheard"))
+    asked.parser.parse(small_model(operator="Unheard"))
     again = asked.parse()
     errors = [asked.parser.get_error(n) for n in range(asked.parser.num_errors)]
     return [again, [error.code().name for error in errors]]
@@ -388,12 +392,12 @@ def _(asked: Asked) -> Any:
 
 @_question("parser: an unknown operator")
 def _(asked: Asked) -> Any:
-    found = asked.parser.parse(small(operator="Unheard"))
+    found = asked.parser.parse(small_model(operator="Unheard"))
     errors = [asked.parser.get_error(n) for n in range(asked.parser.num_errors)]
     return [
         found,
         [[e.code().name, e.node(), e.node_name(), e.node_operator()] for e in errors],
-        asked.logged(),
+        asked.severities(),
     ]
 
 
@@ -404,7 +408,7 @@ def _(asked: Asked) -> Any:
 
 @_question("parser: errors cleared")
 def _(asked: Asked) -> Any:
-    asked.parser.parse(small(operator="Unheard"))
+    asked.parser.parse(small_model(operator="Unheard"))
     asked.parser.clear_errors()
     return asked.parser.num_errors
 
@@ -436,8 +440,14 @@ def _(asked: Asked) -> Any:
     asked.parse()
     layers = [asked.network.get_layer(n) for n in range(asked.network.num_layers)]
     return [
-        [one.name, one.type.name, one.metadata, one.get_input(0).name, one.get_output(0).name]
-        for one in layers
+        [
+            layer.name,
+            layer.type.name,
+            layer.metadata,
+            layer.get_input(0).name,
+            layer.get_output(0).name,
+        ]
+        for layer in layers
     ]
 
 
@@ -470,7 +480,7 @@ def _(asked: Asked) -> Any:
 
 @_question("tensors: an open size")
 def _(asked: Asked) -> Any:
-    asked.parser.parse(small(open_batch=True))
+    asked.parser.parse(small_model(open_batch=True))
     return tuple(asked.network.get_input(0).shape)
 
 
@@ -488,7 +498,7 @@ def _(asked: Asked) -> Any:
     return [
         asked.network.mark_weights_refittable("w"),
         asked.network.are_weights_marked_refittable("w"),
-        asked.logged(),
+        asked.severities(),
     ]
 
 
@@ -498,26 +508,26 @@ def _(asked: Asked) -> Any:
     return [
         asked.network.mark_weights_refittable("nothing"),
         asked.network.are_weights_marked_refittable("nothing"),
-        asked.logged(),
+        asked.severities(),
     ]
 
 
 @_question("timing cache: empty")
 def _(asked: Asked) -> Any:
     cache = asked.config.create_timing_cache(b"")
-    return [cache is None, asked.config.set_timing_cache(cache, False), asked.logged()]
+    return [cache is None, asked.config.set_timing_cache(cache, False), asked.severities()]
 
 
 @_question("timing cache: junk")
 def _(asked: Asked) -> Any:
     cache = asked.config.create_timing_cache(b"junk" * 64)
-    return [cache is None, asked.logged()]
+    return [cache is None, asked.severities()]
 
 
 @_question("timing cache: junk is set")
 def _(asked: Asked) -> Any:
     cache = asked.config.create_timing_cache(b"junk" * 64)
-    return [asked.config.set_timing_cache(cache, False), asked.logged()]
+    return [asked.config.set_timing_cache(cache, False), asked.severities()]
 
 
 @_question("timing cache: of a new configuration")
@@ -527,8 +537,8 @@ def _(asked: Asked) -> Any:
 
 @_question("timing cache: combined with itself")
 def _(asked: Asked) -> Any:
-    one, other = (asked.config.create_timing_cache(b"") for _ in range(2))
-    return one.combine(other, False)
+    first, second = (asked.config.create_timing_cache(b"") for _ in range(2))
+    return first.combine(second, False)
 
 
 @_question("DLA: cores, default device and core")
@@ -549,7 +559,7 @@ def _(asked: Asked) -> Any:
 @_question("DLA: whether it runs a layer")
 def _(asked: Asked) -> Any:
     asked.parse()
-    return [asked.config.can_run_on_DLA(asked.network.get_layer(0)), asked.logged()]
+    return [asked.config.can_run_on_DLA(asked.network.get_layer(0)), asked.severities()]
 
 
 @_question("pools: a DLA pool that is no power of two")
@@ -557,7 +567,7 @@ def _(asked: Asked) -> Any:
     pool = asked.trt.MemoryPoolType.DLA_LOCAL_DRAM
     before = asked.config.get_memory_pool_limit(pool)
     asked.config.set_memory_pool_limit(pool, 5000)
-    return [asked.config.get_memory_pool_limit(pool) == before, asked.logged()]
+    return [asked.config.get_memory_pool_limit(pool) == before, asked.severities()]
 
 
 @_question("pools: workspace")
@@ -581,7 +591,7 @@ def _(asked: Asked) -> Any:
 
 @_question("build: a plan")
 def _(asked: Asked) -> Any:
-    return [len(asked.plan()) > 100, asked.logged()]
+    return [len(asked.plan()) > 100, asked.severities()]
 
 
 @_question("build: a plan that is stripped")
@@ -593,10 +603,10 @@ def _(asked: Asked) -> Any:
 @_question("build: an empty network")
 def _(asked: Asked) -> Any:
     built = asked.builder.build_serialized_network(asked.network, asked.config)
-    return [built is None, asked.logged()]
+    return [built is None, asked.severities()]
 
 
-def _watched(asked: Asked, *, goes_on: bool) -> tuple[bytes, list[Any]]:
+def _build_watched(asked: Asked, *, goes_on: bool) -> tuple[bytes, list[Any]]:
     """Returns the plan of a build with a progress monitor, and each phase's parent."""
     trt, parents = asked.trt, []
 
@@ -620,9 +630,9 @@ def _watched(asked: Asked, *, goes_on: bool) -> tuple[bytes, list[Any]]:
 
 @_question("build: cancelled at the first step")
 def _(asked: Asked) -> Any:
-    return _watched(asked, goes_on=False)[0] == b""
+    return _build_watched(asked, goes_on=False)[0] == b""
 
 
 @_question("build: the progress monitor's outermost phase")
 def _(asked: Asked) -> Any:
-    return _watched(asked, goes_on=True)[1][:1]
+    return _build_watched(asked, goes_on=True)[1][:1]

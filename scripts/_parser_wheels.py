@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODULE", "RELEASE", "Unavailable", "fetch", "module"]
+__all__ = ["MODULE", "RELEASE", "Unavailable", "fetch", "import_module_from"]
 
 RELEASE = "1.7.1.116"
 MODULE = "tensorrt_rtx_bindings"
@@ -45,7 +45,7 @@ def fetch(folder: Path) -> None:
         raise Unavailable(lines[-1] if lines else "pip install failed")
 
 
-def module(folder: Path) -> Any:
+def import_module_from(folder: Path) -> Any:
     """Imports NVIDIA's module from the folder that :func:`fetch` filled."""
     sys.path.insert(0, str(folder))
     return importlib.import_module(MODULE)

@@ -18,13 +18,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _parser_wheels import module
+from _parser_wheels import import_module_from
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import PluginEntry
 from edgekit_device.tensorrt.plugins import load_plugins, plugin_files
 
-trt: Any = module(Path(sys.argv[1]))
+trt: Any = import_module_from(Path(sys.argv[1]))
 MODEL = Path(__file__).resolve().parents[1] / "examples" / "plugin" / "lenet.onnx"
 NAME, VERSION, NAMESPACE = "CustomPool", "1", "edgekit"
 FIELDS = ("kernel", "stride", "padding")
@@ -129,7 +129,7 @@ def main(which: str) -> dict[str, Any]:
     if not found["parsed"]:
         return {**found, "error": parser.get_error(0).desc()}
     layers = [network.get_layer(i) for i in range(network.num_layers)]
-    (layer,) = (one for one in layers if one.name == "p1")
+    (layer,) = (candidate for candidate in layers if candidate.name == "p1")
     found |= {"kind": layer.type.name, "shape": list(layer.get_output(0).shape)}
     plan = builder.build_serialized_network(network, builder.create_builder_config())
     return {**found, "plan_bytes": plan.nbytes if plan is not None else 0}

@@ -219,7 +219,7 @@ def mixnet(
     def point(x: str, out: int, groups: int, act: bool) -> str:
         if groups == 1:
             return g.conv(x, out, 1, relu=act)
-        y = g.concat(*(g.conv(one, out // groups, 1, relu=False) for one in parts(x, groups)))
+        y = g.concat(*(g.conv(part, out // groups, 1, relu=False) for part in parts(x, groups)))
         return active(y) if act else y
 
     def active(x: str) -> str:
@@ -273,12 +273,16 @@ def reduceformer(name: str, size: int, batch: int = 1) -> Network:
         split = (batch, 3, channels, *rest)
         both = [g.add("SHUFFLE", (y,), split, mode="RESHAPE") for y in (qkv, far)]
         y = g.add("CONCATENATION", tuple(both), (batch, 3, 2 * channels, *rest))
-        shape, one = (batch, 2 * channels, *rest), (batch, 2 * channels, 1, 1)
+        shape, reduced = (batch, 2 * channels, *rest), (batch, 2 * channels, 1, 1)
         q, k, v = (g.add("SLICE", (y,), shape) for _ in range(3))
         q, k = (g.add("ACTIVATION", (y,), shape) for y in (q, k))
-        sum_k = g.add("REDUCE", (k,), one)
-        sum_v = g.add("REDUCE", (g.add("ELEMENTWISE", (v, sum_k), shape, function="PROD"),), one)
-        sum_kv = g.add("REDUCE", (g.add("ELEMENTWISE", (k, sum_v), shape, function="PROD"),), one)
+        sum_k = g.add("REDUCE", (k,), reduced)
+        sum_v = g.add(
+            "REDUCE", (g.add("ELEMENTWISE", (v, sum_k), shape, function="PROD"),), reduced
+        )
+        sum_kv = g.add(
+            "REDUCE", (g.add("ELEMENTWISE", (k, sum_v), shape, function="PROD"),), reduced
+        )
         sum_q = g.add("REDUCE", (q,), (batch, 1, *rest))
         top = g.add("ELEMENTWISE", (q, sum_kv), shape, function="PROD")
         under = g.add("ELEMENTWISE", (sum_q, sum_k), shape, function="PROD")

@@ -70,11 +70,11 @@ class Transformer(Graph):
     def sum(self, x: str, y: str) -> str:
         return self.add("ELEMENTWISE", (x, y), self.shape(x))
 
-    def normed(self, x: str, y: str) -> str:
+    def normalise(self, x: str, y: str) -> str:
         return self.add("NORMALIZATION", (self.sum(x, y),), self.shape(x))
 
     def feed_forward(self, x: str) -> str:
-        return self.normed(x, self.linear(self.linear(x, HIDDEN, relu=True), WIDTH))
+        return self.normalise(x, self.linear(self.linear(x, HIDDEN, relu=True), WIDTH))
 
     def mark(self, name: str, rows: int) -> str:
         """Adds an input: a constant of the exported graph."""
@@ -93,13 +93,13 @@ def detr(height: int = 800, width: int = 1066) -> Network:
     at, queries, x = g.mark("positions", cells), g.mark("queries", QUERIES), g.mark("zero", QUERIES)
     for _ in range(LAYERS):
         key = g.sum(memory, at)
-        memory = g.normed(memory, g.attention(key, key, memory, guarded=True))
+        memory = g.normalise(memory, g.attention(key, key, memory, guarded=True))
         memory = g.feed_forward(memory)
     key = g.sum(memory, at)
     for _ in range(LAYERS):
         query = g.sum(x, queries)
-        x = g.normed(x, g.attention(query, query, x))
-        x = g.normed(x, g.attention(g.sum(x, queries), key, memory, guarded=True))
+        x = g.normalise(x, g.attention(query, query, x))
+        x = g.normalise(x, g.attention(g.sum(x, queries), key, memory, guarded=True))
         x = g.feed_forward(x)
     x = g.add("NORMALIZATION", (x,), g.shape(x))
     classes = g.linear(x, 92)

@@ -83,7 +83,7 @@ class Graph:
     def deconv(self, x: str, out: int, stride: int) -> str:
         """Deconvolves with a kernel of its stride."""
         batch, channels, *size = self.tensors[x].shape
-        shape = (batch, out, *(stride * one for one in size))
+        shape = (batch, out, *(stride * side for side in size))
         weights = out * channels * stride * stride
         return self.add(
             "DECONVOLUTION",
@@ -202,15 +202,15 @@ def googlenet(batch: int = 1) -> Network:
         if block is None:
             x = g.pool(x, 2)
             continue
-        one, three_in, three, five_in, five, pooled = block
+        maps_1x1, three_in, three, five_in, five, pooled = block
         parts = (
-            g.conv(x, one, 1),
+            g.conv(x, maps_1x1, 1),
             g.conv(g.conv(x, three_in, 1), three, 3),
             g.conv(g.conv(x, five_in, 1), five, 5),
             g.conv(g.pool(x, 1), pooled, 1),
         )
         size = g.tensors[x].shape[2:]
-        x = g.add("CONCATENATION", parts, (batch, one + three + five + pooled, *size))
+        x = g.add("CONCATENATION", parts, (batch, maps_1x1 + three + five + pooled, *size))
     return g.network(g.head(x, 1000))
 
 

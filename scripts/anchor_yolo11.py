@@ -34,7 +34,7 @@ class Yolo11(Transformer):
         super().__init__(name, (batch, 3, size, size))
         self.silu = True
 
-    def given(self, name: str, shape: tuple[int, ...]) -> str:
+    def add_input(self, name: str, shape: tuple[int, ...]) -> str:
         """Adds an input."""
         self.tensors[name] = Tensor(name, shape, "float32")
         return name
@@ -91,12 +91,12 @@ class Yolo11(Transformer):
         y = self.conv(self.concat(*pools), out, 1)
         return self.addition(y, x, relu=False) if shortcut else y
 
-    def attended(self, x: str, out: int) -> str:
+    def c2psa_end(self, x: str, out: int) -> str:
         """The last block of YOLO26: one bottleneck and attention."""
         x = self.conv(x, out, 1)
         parts = [self.part(x, out // 2), self.part(x, out // 2)]
         y = self.bottleneck(parts[1], out // 2, 0.5)
-        parts.append(self.fed(y, self.attention_block(y)))
+        parts.append(self.feed_forward(y, self.attention_block(y)))
         return self.conv(self.concat(*parts), out, 1)
 
     def edges(self, boxes: list[str], scores: list[str]) -> str:
@@ -109,7 +109,7 @@ class Yolo11(Transformer):
                 self.add("SHUFFLE", (x,), shape, mode="RESHAPE")
                 for x, shape in zip(levels, flat, strict=True)
             ]
-            shape = (batch, flat[0][1], sum(one[2] for one in flat))
+            shape = (batch, flat[0][1], sum(tensor[2] for tensor in flat))
             joined.append(self.add("CONCATENATION", tuple(parts), shape))
         cells = self.shape(joined[0])[2]
         sides = [self.part(joined[0], 2) for _ in range(2)]
@@ -150,9 +150,9 @@ class Yolo11(Transformer):
         scores = self.add("SOFTMAX", (scores,), self.shape(scores), axis=3)
         value_turned = self.turn(value, (*heads, cells, each))
         y = self.matmul(self.turn(scores, self.shape(scores)), value_turned)
-        return self.placed(self.turn(y, (batch, width, height, wide)), value)
+        return self.project(self.turn(y, (batch, width, height, wide)), value)
 
-    def placed(self, x: str, value: str) -> str:
+    def project(self, x: str, value: str) -> str:
         """Adds what a depthwise convolution makes of the values, and projects."""
         width = self.shape(x)[1]
         place = self.conv(value, width, 3, groups=width, relu=False)
@@ -164,9 +164,9 @@ class Yolo11(Transformer):
         key = self.conv(x, max(width // 4, 8), 1, relu=False)
         value = self.conv(x, width, 1, relu=False)
         y = self.conv(self.add("SOFTMAX", (key,), self.shape(key)), width, 1, relu=False)
-        return self.placed(y, value)
+        return self.project(y, value)
 
-    def fed(self, x: str, mixed: str) -> str:
+    def feed_forward(self, x: str, mixed: str) -> str:
         """Adds what attention made of it, then two pointwise convolutions."""
         width = self.shape(x)[1]
         x = self.addition(mixed, x, relu=False)
@@ -178,7 +178,7 @@ class Yolo11(Transformer):
         x = self.conv(x, out, 1)
         left, y = self.part(x, out // 2), self.part(x, out // 2)
         for _ in range(count):
-            y = self.fed(y, self.mixer_block(y) if dla else self.attention_block(y))
+            y = self.feed_forward(y, self.mixer_block(y) if dla else self.attention_block(y))
         return self.conv(self.concat(left, y), out, 1)
 
     def boxes(self, x: str, inner: int, out: int = 64) -> str:
@@ -213,7 +213,7 @@ def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
         del g.tensors["input"]
     if variant == "classes":
         small, middle, deep = (
-            g.given(f"map_{level}", (batch, width(channels), *2 * (size // (8 << level),)))
+            g.add_input(f"map_{level}", (batch, width(channels), *2 * (size // (8 << level),)))
             for level, channels in enumerate((256, 512, 1024))
         )
         return g.network(*(g.classes(x, score, count) for x in (small, middle, deep)))
@@ -222,15 +222,15 @@ def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
         maps = [
             "",
             *(
-                g.given(f"map_{level}", (batch, width(512), *2 * (size // (8 << level),)))
+                g.add_input(f"map_{level}", (batch, width(512), *2 * (size // (8 << level),)))
                 for level in range(2)
             ),
         ]
         names = ("left", "right", "value", "product")
-        left, x, value, product = (g.given(n, (batch, half, *2 * (size // 32,))) for n in names)
-        deep_map = g.conv(g.concat(left, g.fed(x, g.placed(product, value))), 2 * half, 1)
+        left, x, value, product = (g.add_input(n, (batch, half, *2 * (size // 32,))) for n in names)
+        deep_map = g.conv(g.concat(left, g.feed_forward(x, g.project(product, value))), 2 * half, 1)
     else:
-        x, maps = _backbone(g, [width(c) for c in (64, 128, 256, 512, 1024)], depth, inner)
+        x, maps = _add_backbone(g, [width(c) for c in (64, 128, 256, 512, 1024)], depth, inner)
         if variant == "backbone":
             x = g.conv(x, 2 * half, 1)
             left, right = g.part(x, half), g.part(x, half)
@@ -256,20 +256,20 @@ def yolo26(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     depth, share, limit = YOLO11[name]
     g = Yolo11(f"yolo26{name}", size, batch)
     widths = [int(min(out, limit) * share) for out in (64, 128, 256, 512, 1024)]
-    x, maps = _backbone(g, widths, depth, name in "mlx", shortcut=True)
+    x, maps = _add_backbone(g, widths, depth, name in "mlx", shortcut=True)
     deep = g.c2psa(x, depth, dla=False)
     middle = g.c3k2(g.concat(g.resize(deep, 2), maps[2]), widths[3], depth, True)
     small = g.c3k2(g.concat(g.resize(middle, 2), maps[1]), widths[2], depth, True)
     x = g.concat(g.conv(small, widths[2], 3, 2), middle)
     middle = g.c3k2(x, widths[3], depth, True)
-    deep = g.attended(g.concat(g.conv(middle, widths[3], 3, 2), deep), widths[4])
+    deep = g.c2psa_end(g.concat(g.conv(middle, widths[3], 3, 2), deep), widths[4])
     features = (small, middle, deep)
     boxes = [g.boxes(x, max(16, widths[2] // 4), 4) for x in features]
     inner = max(widths[2], min(count, 100))
     return g.network(g.best(g.edges(boxes, [g.classes(x, inner, count) for x in features])))
 
 
-def _backbone(
+def _add_backbone(
     g: Yolo11, widths: list[int], depth: int, inner: bool, *, shortcut: bool = False
 ) -> tuple[str, list[str]]:
     """Returns the output of the pooling pyramid and the maps of strides 4, 8 and 16."""

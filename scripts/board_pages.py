@@ -43,7 +43,7 @@ def board_protocol_page() -> str:
     sections = [
         "\n".join(_command(name, parser, described[name])) for name, parser in parsers.items()
     ]
-    return _filled(
+    return _fill_template(
         "board-protocol.md",
         commands="\n\n".join(sections),
         deployments=_classes(deployment_request),
@@ -69,26 +69,26 @@ def manifest_page() -> str:
     limits = [
         "| | |",
         "|---|---|",
-        f"| Schema | {_names(manifest.SCHEMAS)}, at most {manifest.MAX_MANIFEST >> 20} MiB |",
-        f"| Required fields | {_names(required)} |",
-        f"| Optional fields | {_names(optional)} |",
-        f"| Devices | {_names(manifest.DEVICES)} |",
-        f"| Modes | {_names(manifest.MODES)} |",
-        f"| Kinds of blobs | {_names(manifest.BLOB_KINDS)} |",
-        f"| Types of tensors | {_names(manifest.DTYPES)} |",
-        f"| Types of weights | also {_names(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))} |",
+        f"| Schema | {_quote(manifest.SCHEMAS)}, at most {manifest.MAX_MANIFEST >> 20} MiB |",
+        f"| Required fields | {_quote(required)} |",
+        f"| Optional fields | {_quote(optional)} |",
+        f"| Devices | {_quote(manifest.DEVICES)} |",
+        f"| Modes | {_quote(manifest.MODES)} |",
+        f"| Kinds of blobs | {_quote(manifest.BLOB_KINDS)} |",
+        f"| Types of tensors | {_quote(manifest.DTYPES)} |",
+        f"| Types of weights | also {_quote(set(manifest.WEIGHT_DTYPES) - set(manifest.DTYPES))} |",
     ]
-    return _filled("manifest.md", limits="\n".join(limits), classes=_classes(manifest))
+    return _fill_template("manifest.md", limits="\n".join(limits), classes=_classes(manifest))
 
 
-def _filled(name: str, **parts: str) -> str:
+def _fill_template(name: str, **parts: str) -> str:
     text = (DATA / name).read_text(encoding="utf-8")
     for key, value in parts.items():
         text = text.replace("{{" + key + "}}", value)
     return text
 
 
-def _names(names: object) -> str:
+def _quote(names: object) -> str:
     assert isinstance(names, (tuple, dict, set))
     return ", ".join(f"`{name}`" for name in names)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _bindings_rules import compare, declared, have, undeclared, wrong_calls
+from _bindings_rules import compare, find_missing, find_undeclared, find_wrong_calls, read_declared
 from _bindings_used import collect
 from _bindings_wheels import WHEELS, Unavailable, fetch, read
 
@@ -33,9 +33,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, default=cache, help="keeps the unpacked wheels")
     options = parser.parse_args()
-    used, uses = declared(ROOT), collect(ROOT)
-    carried = {release: _carried(release) for release, _ in WHEELS}
-    wrong = undeclared(used, uses, carried.values())
+    used, uses = read_declared(ROOT), collect(ROOT)
+    carried = {release: _carried_symbols(release) for release, _ in WHEELS}
+    wrong = find_undeclared(used, uses, carried.values())
     checked: list[str] = []
     for (release, flavour), requirement in WHEELS.items():
         try:
@@ -53,8 +53,8 @@ def main() -> int:
         if flavour != "full":
             here = {name: entry for name, entry in here.items() if entry.get("lean")}
         faults = compare(here, names)
-        faults += [f"lacks {name}" for name in have(used, names, release, flavour)]
-        faults += wrong_calls(used, uses, names, release, flavour)
+        faults += [f"lacks {name}" for name in find_missing(used, names, release, flavour)]
+        faults += find_wrong_calls(used, uses, names, release, flavour)
         wrong += [f"{release} {flavour}: {fault}" for fault in faults]
         checked.append(f"{release} {flavour}")
     for line in wrong:
@@ -67,7 +67,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _carried(release: str) -> dict[str, dict[str, object]]:
+def _carried_symbols(release: str) -> dict[str, dict[str, object]]:
     text = (ROOT / "tests" / "data" / "tensorrt_api" / f"{release}.json").read_text()
     found: dict[str, dict[str, object]] = json.loads(text)["symbols"]
     return found

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _parser_models as models
 from _parser_builds import BUILT, RANGES
-from _parser_known import known, sorted_out
+from _parser_known import read_rows, sort_out
 from _parser_wheels import Unavailable, fetch
 
 HERE = Path(__file__).resolve().parent
@@ -67,7 +67,7 @@ class _Worker(threading.Thread):
                 task = self._tasks.popleft()
             except IndexError:
                 break
-            self._one(task)
+            self._run_task(task)
         self._end()
 
     def _end(self) -> None:
@@ -75,7 +75,7 @@ class _Worker(threading.Thread):
             self._child.communicate()
             self._child = None
 
-    def _one(self, task: str) -> None:
+    def _run_task(self, task: str) -> None:
         begun = time.monotonic()
         if task == _QUESTIONS:
             self._end()
@@ -109,8 +109,8 @@ class _Worker(threading.Thread):
                 self._found.failures.append(f"{at}: {answer['failed']}")
             else:
                 self._found.differences += answer["differences"]
-                for one in answer["differences"] if self._found.shown else ():
-                    print(f"check_parser: {_line(one)}", file=sys.stderr, flush=True)
+                for difference in answer["differences"] if self._found.shown else ():
+                    print(f"check_parser: {_describe(difference)}", file=sys.stderr, flush=True)
                 self._found.counts.update(answer["counts"])
 
     def _start(self) -> subprocess.Popen[str]:
@@ -122,7 +122,7 @@ class _Worker(threading.Thread):
         )
 
 
-def tasks() -> list[str]:
+def list_tasks() -> list[str]:
     """Everything that is compared, what takes long first."""
     found = [f"build {name} {precision}" for name in BUILT for precision in ("int8", "fp16")]
     found += [f"range {name} {precision}" for name in RANGES for precision in ("int8", "fp16")]
@@ -131,7 +131,7 @@ def tasks() -> list[str]:
     return [_QUESTIONS, *found, *(f"node {name}" for name in models.node_modules())]
 
 
-def compared(wheels: Path, chosen: list[str], jobs: int, shown: bool) -> Found:
+def run_tasks(wheels: Path, chosen: list[str], jobs: int, shown: bool) -> Found:
     """Runs tasks in children of their own."""
     found, queue, lock = Found(shown=shown), deque(chosen), threading.Lock()
     workers = [_Worker(wheels, queue, found, lock) for _ in range(jobs)]
@@ -159,12 +159,12 @@ def main() -> int:
             print(f"check_parser: not run, no wheels ({reason})")
             return 0
         begun = time.monotonic()
-        chosen = [task for task in tasks() if task.startswith(given.only)]
-        found = compared(wheels, chosen, given.jobs, given.all)
-    rows = known()
-    unknown, unused = sorted_out(found.differences, rows, whole=not given.only)
-    for one in unknown:
-        print(f"check_parser: {_line(one)}", file=sys.stderr)
+        chosen = [task for task in list_tasks() if task.startswith(given.only)]
+        found = run_tasks(wheels, chosen, given.jobs, given.all)
+    rows = read_rows()
+    unknown, unused = sort_out(found.differences, rows, whole=not given.only)
+    for difference in unknown:
+        print(f"check_parser: {_describe(difference)}", file=sys.stderr)
     for row in unused:
         print(f"check_parser: no difference needs the row {row}", file=sys.stderr)
     for failure in found.failures:
@@ -181,8 +181,8 @@ def main() -> int:
     return 1 if unknown or unused or found.failures else 0
 
 
-def _line(one: Mapping[str, str]) -> str:
-    return f"{one['check']} {one['operator']} {one['where']}: {one['ours']} | {one['theirs']}"
+def _describe(difference: Mapping[str, str]) -> str:
+    return "{check} {operator} {where}: {ours} | {theirs}".format_map(difference)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,12 @@ def main() -> int:
         links.mkdir()
         (links / OPENED).symlink_to((wheels / SHIPPED).resolve())
         asked = ["none", "python", *([str(given.library.resolve())] if given.library else [])]
-        wrong = [which for which in asked if not _built(which, wheels, links)]
+        wrong = [which for which in asked if not _check_build(which, wheels, links)]
     print(f"check_plugin: {len(asked) - len(wrong)} of {len(asked)} as they must be")
     return int(bool(wrong))
 
 
-def _built(which: str, wheels: Path, links: Path) -> bool:
+def _check_build(which: str, wheels: Path, links: Path) -> bool:
     """Whether a child's answer is right; prints it."""
     folders = filter(None, [str(links), os.environ.get("LD_LIBRARY_PATH", "")])
     done = subprocess.run(

@@ -38,9 +38,9 @@ _FLAGS = (
 )
 
 
-def make(folder: Path) -> None:
+def make_requests(folder: Path) -> None:
     """Writes typed models and their requests."""
-    from _parser_builds import _spec, typed
+    from _parser_builds import _make_spec, type_model
 
     from edgekit.network.loading.load import canonical
     from edgekit.network.writing import save
@@ -49,15 +49,17 @@ def make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _NETWORKS:
         for precision in ("fp16", "int8"):
-            model = typed(canonical(load(name), None), precision)
+            model = type_model(canonical(load(name), None), precision)
             save(model, folder / f"{name}-{precision}.onnx")
-            weights = [one for one in model.graph.nodes() if one.op in ("Conv", "Gemm")]
-            spec = replace(_spec(model), refit_individual=tuple(sorted(weights[0].inputs[1:2])))
+            weights = [node for node in model.graph.nodes() if node.op in ("Conv", "Gemm")]
+            spec = replace(
+                _make_spec(model), refit_individual=tuple(sorted(weights[0].inputs[1:2]))
+            )
             text = json.dumps(write(spec))
             (folder / f"{name}-{precision}.json").write_text(text)
 
 
-def build(folder: Path, wheels: Path) -> int:
+def build_all(folder: Path, wheels: Path) -> int:
     """Builds every model with every set of flags; returns the number of failures."""
     sys.path.insert(0, str(wheels))
     trt = importlib.import_module("tensorrt_rtx_bindings")
@@ -97,10 +99,10 @@ def build(folder: Path, wheels: Path) -> int:
 def main() -> int:
     match sys.argv[1:]:
         case ["make", folder]:
-            make(Path(folder))
+            make_requests(Path(folder))
             return 0
         case ["build", folder, wheels]:
-            return int(build(Path(folder), Path(wheels)) > 0)
+            return int(build_all(Path(folder), Path(wheels)) > 0)
         case _:
             print(__doc__, file=sys.stderr)
             return 2

@@ -32,7 +32,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import FOLLOWED, Network
 from edgekit.targets.loader import get
 
-__all__ = ["compared", "model_of", "read_lines"]
+__all__ = ["compare_network", "read_lines", "read_model"]
 
 _NODE = re.compile(r"(?P<name>\S.*) \[(?P<op>\w+)\] (?P<side>inputs|outputs):(?P<rest>.*)")
 _TENSOR = re.compile(r"\[(?P<name>[^\[\]]*?) -> \((?P<shape>[\d, ]*)\)\[(?P<type>\w+)\]\]")
@@ -84,13 +84,13 @@ def read_lines(path: Path) -> list[str]:
     return data.decode("utf-8", "replace").splitlines()
 
 
-def model_of(lines: Iterable[str]) -> onnx.ModelProto:
+def read_model(lines: Iterable[str]) -> onnx.ModelProto:
     """Returns the ONNX model that a log's parser read; every weight is one.
 
     Raises:
         ValueError: The log has no lines of the parser, or a shape that does not tell an attribute.
     """
-    nodes, outputs, opset = _nodes(lines)
+    nodes, outputs, opset = _read_nodes(lines)
     if not nodes:
         raise ValueError("the log has no lines of the ONNX parser: build with trtexec --verbose")
     written = {tensor.name for node in nodes for tensor in node.outputs}
@@ -98,7 +98,7 @@ def model_of(lines: Iterable[str]) -> onnx.ModelProto:
     weights: list[onnx.NodeProto] = []
     fed: dict[str, _Tensor] = {}
     for node in nodes:
-        _complete(node, known, opset)
+        _complete_node(node, known, opset)
         for index, tensor in enumerate(node.inputs):
             if tensor.name in written or tensor.name in known or tensor.name in fed:
                 continue
@@ -106,9 +106,9 @@ def model_of(lines: Iterable[str]) -> onnx.ModelProto:
             if index == 0 and node is nodes[0]:
                 fed[tensor.name] = tensor
             else:
-                known[tensor.name] = _constant(tensor, weights)
+                known[tensor.name] = _make_constant(tensor, weights)
     graph = helper.make_graph(
-        [*weights, *(_proto(node) for node in nodes)],
+        [*weights, *(_make_proto(node) for node in nodes)],
         "log",
         [helper.make_tensor_value_info(x.name, x.type, x.shape) for x in fed.values()],
         [
@@ -122,7 +122,7 @@ def model_of(lines: Iterable[str]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
-def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
+def _read_nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
     """The nodes, the names of the network's outputs and the opset; constants are no nodes."""
     nodes: list[_Node] = []
     outputs: set[str] = set()
@@ -134,11 +134,11 @@ def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
                 continue
             tensors = [
                 _Tensor(
-                    one["name"],
-                    tuple(int(size) for size in one["shape"].split(",") if size.strip()),
-                    _TYPES[one["type"]],
+                    match["name"],
+                    tuple(int(size) for size in match["shape"].split(",") if size.strip()),
+                    _TYPES[match["type"]],
                 )
-                for one in _TENSOR.finditer(found["rest"])
+                for match in _TENSOR.finditer(found["rest"])
             ]
             if found["side"] == "inputs":
                 nodes.append(_Node(found["name"], found["op"], tensors))
@@ -166,22 +166,22 @@ def _ints(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
 
 
-def _constant(tensor: _Tensor, weights: list[onnx.NodeProto]) -> onnx.TensorProto:
+def _make_constant(tensor: _Tensor, weights: list[onnx.NodeProto]) -> onnx.TensorProto:
     """A constant of ones; a large one is written by a node that fills it, into ``weights``."""
     dtype = helper.tensor_dtype_to_np_dtype(tensor.type)
     if np.prod(tensor.shape, dtype=np.int64) <= 64:
         return numpy_helper.from_array(np.ones(tensor.shape, dtype), tensor.name)
     shape = numpy_helper.from_array(np.array(tensor.shape, np.int64), f"{tensor.name}:shape")
-    one = numpy_helper.from_array(np.ones(1, dtype))
+    ones = numpy_helper.from_array(np.ones(1, dtype))
     weights.append(
         helper.make_node(
-            "ConstantOfShape", [shape.name], [tensor.name], f"{tensor.name}:fill", value=one
+            "ConstantOfShape", [shape.name], [tensor.name], f"{tensor.name}:fill", value=ones
         )
     )
     return shape
 
 
-def _complete(node: _Node, known: dict[str, onnx.TensorProto], opset: int) -> None:
+def _complete_node(node: _Node, known: dict[str, onnx.TensorProto], opset: int) -> None:
     """Adds the attributes that shapes tell, and the values of the shapes that a node reads."""
     source, target = node.inputs[0].shape, node.outputs[0].shape
 
@@ -208,7 +208,7 @@ def _complete(node: _Node, known: dict[str, onnx.TensorProto], opset: int) -> No
         node.attributes["axis"] = axis
         give(1, [shape[axis] for shape in sizes])
     elif node.op.startswith("Reduce") or node.op in {"Squeeze", "Unsqueeze"}:
-        axes = _axes(node.name, source, target)
+        axes = _find_axes(node.name, source, target)
         if node.op.startswith("Reduce"):
             node.attributes["keepdims"] = int(len(source) == len(target))
         if opset >= _AXES_INPUT.get(node.op, _AXES_INPUT_OF_REDUCTIONS):
@@ -231,7 +231,7 @@ def _axis(source: tuple[int, ...], parts: list[tuple[int, ...]]) -> int:
     return next(n for n, size in enumerate(whole) if size == source[n] and len(parts) > 1)
 
 
-def _axes(name: str, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
+def _find_axes(name: str, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
     """The axes that a reduction, a Squeeze or an Unsqueeze acts on: the last ones that fit."""
     if len(source) == len(target):
         return [n for n, size in enumerate(source) if target[n] != size]
@@ -259,7 +259,7 @@ def _pool(source: tuple[int, ...], target: tuple[int, ...]) -> dict[str, Any]:
     return {"kernel_shape": [3, 3], "strides": stride, "pads": [1, 1, 1, 1]}
 
 
-def _proto(node: _Node) -> onnx.NodeProto:
+def _make_proto(node: _Node) -> onnx.NodeProto:
     return helper.make_node(
         node.op,
         [tensor.name for tensor in node.inputs],
@@ -269,11 +269,11 @@ def _proto(node: _Node) -> onnx.NodeProto:
     )
 
 
-def compared(
+def compare_network(
     lines: list[str], board: str = "jetson-agx-orin-64gb", save: Path | None = None
 ) -> tuple[Network, LogComparison]:
     """Returns the network of a log, and the comparison of edgekit with what the log says."""
-    model = model_of(lines)
+    model = read_model(lines)
     if save:
         onnx.save(model, save)
     log = parse_log(lines)
@@ -318,7 +318,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="where to write the rebuilt model")
     given = parser.parse_args()
     try:
-        _, found = compared(read_lines(given.log), given.target, given.save)
+        _, found = compare_network(read_lines(given.log), given.target, given.save)
     except ValueError as error:
         sys.exit(f"{given.log}: {error}")
     _print(found)

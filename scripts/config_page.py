@@ -89,7 +89,7 @@ def _section(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
         if reference:
             found: dict[str, Any] = definitions[reference.rsplit("/", 1)[1]]
             return found
-    inner = (_section(one, definitions) for one in options if isinstance(one, dict))
+    inner = (_section(option, definitions) for option in options if isinstance(option, dict))
     return next((section for section in inner if section is not None), None)
 
 
@@ -121,7 +121,7 @@ def _type(field: dict[str, Any]) -> str:
         return f"`{field['const']}`"
     if field.get("type") == "array":
         inner = field.get("items", {})
-        kinds = [one.get("type") for one in (inner.get("oneOf") or inner.get("anyOf") or [])]
+        kinds = [choice.get("type") for choice in (inner.get("oneOf") or inner.get("anyOf") or [])]
         if "$ref" in inner or "object" in kinds:
             return "list"
         kinds = [f"{kind}s" for kind in _type(inner).split(" or ")]

@@ -20,19 +20,19 @@ from fit_costs import (
     LIMITS,
     Anchor,
     Spread,
-    anchors,
-    constants_now,
     cost_data,
+    current_constants,
     describe,
-    errors,
+    error_spreads,
     family,
     left_out_errors,
     ratios,
-    spreads,
+    read_anchors,
+    relative_errors,
 )
 
 from edgekit.placement.costs.constants import contention_constants, extrapolation, model_errors
-from edgekit.placement.costs.model import contention_of, slowdown
+from edgekit.placement.costs.model import contention_factors, slowdown
 from edgekit.placement.costs.reformat import reformat_constants
 from edgekit.targets.board import shared_sources
 from edgekit.targets.loader import get
@@ -45,7 +45,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "cost-model.md"
 def cost_page() -> str:
     """Returns the page with its tables written anew; its text is written by hand."""
     text = PAGE.read_text(encoding="utf-8")
-    rows, found = _predicted()
+    rows, found = _predict_rows()
     for name, table in (
         ("summary", _summary(rows, found)),
         ("networks", _left_out(rows, 0)),
@@ -72,7 +72,7 @@ def predictions() -> str:
     A row of a sealed scoring has its time as predicted at that scoring, and no error by other
     constants: it was in no fit then.
     """
-    rows, found = _predicted()
+    rows, found = _predict_rows()
     by_network, by_board = left_out_errors(rows, 0), left_out_errors(rows, 1)
     text = io.StringIO()
     written = csv.writer(text, lineterminator="\n")
@@ -89,7 +89,7 @@ def predictions() -> str:
         )
     )
     for row, error, *apart in zip(rows, found, by_network, by_board, strict=True):
-        percents = ("" if one is None else f"{100 * one:+.1f}" for one in (error, *apart))
+        percents = ("" if share is None else f"{100 * share:+.1f}" for share in (error, *apart))
         written.writerow(
             (
                 "published",
@@ -101,7 +101,7 @@ def predictions() -> str:
             )
         )
     for number in range(len(cost_data("sealed")["scored"])):
-        for scored, error in _round(number):
+        for scored, error in _sealed_round(number):
             written.writerow(
                 (
                     f"sealed, scoring {number + 1}",
@@ -118,10 +118,10 @@ def predictions() -> str:
 
 
 @cache
-def _predicted() -> tuple[list[Anchor], list[float]]:
+def _predict_rows() -> tuple[list[Anchor], list[float]]:
     """Returns the published rows and their errors, which take seconds to predict."""
-    rows = anchors()
-    return rows, errors(rows, constants_now())
+    rows = read_anchors()
+    return rows, relative_errors(rows, current_constants())
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -146,7 +146,7 @@ def _summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
             f"{some.sizes[-1]:.1f} %",
             str(some.far),
         )
-        for kind, some in spreads(rows, found).items()
+        for kind, some in error_spreads(rows, found).items()
     ]
     head = ("error of", "rows", "median", "90 % within", "at most", "off by over 2")
     return _table(head, lines)
@@ -216,7 +216,7 @@ def _pairs() -> str:
     rows: list[tuple[str, ...]] = []
     for pair in data.pairs:
         board, hybrid = pair.board, pair.hybrid
-        extra = contention_of(get(board)) if board else data.extra[pair.generation]
+        extra = contention_factors(get(board)) if board else data.extra[pair.generation]
         on_core = pair.device == "dla"
         factor = slowdown(extra, on_core, pair.cores, bool(pair.gpus), hybrid=hybrid)
         beside = ["the GPU"] if pair.gpus else []
@@ -247,9 +247,9 @@ def _energies() -> str:
     rows: list[tuple[str, ...]] = []
     for row in data["rows"]:
         anchor, rate = Anchor({**row, "us": 1.0}), row.get("rate_hz")
-        model = replace(anchor.model(constants_now()), rate_hz=rate)
+        model = replace(anchor.model(current_constants()), rate_hz=rate)
         names = ("GPU", "DLA0")
-        us = anchor.predict(constants_now())
+        us = anchor.predict(current_constants())
         loads = (us, 0.0) if row["device"] == "GPU" else (0.0, us)
         # a single engine at a time shares nothing
         watts = [model.watts(name, "") for name in names]
@@ -349,8 +349,8 @@ def _signs(rows: Sequence[Anchor]) -> str:
         (
             *where,
             str(len(some)),
-            *(f"{100 * statistics.median(one[i] for one in some):+.0f} %" for i in (0, 1)),
-            *(f"{100 * sum(one[i] > 0 for one in some) / len(some):.0f} %" for i in (0, 1)),
+            *(f"{100 * statistics.median(errors[i] for errors in some):+.0f} %" for i in (0, 1)),
+            *(f"{100 * sum(errors[i] > 0 for errors in some) / len(some):.0f} %" for i in (0, 1)),
         )
         for where, some in sorted(errors_.items())
     ]
@@ -380,18 +380,18 @@ def _automatic(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     return _table(("row", "predicted us", "measured us", "error"), lines)
 
 
-def _round(number: int) -> list[tuple[dict[str, Any], float]]:
+def _sealed_round(number: int) -> list[tuple[dict[str, Any], float]]:
     rows = cost_data("sealed")["scored"][number]["rows"]
     return [(row, row["predicted_us"] / row["us"] - 1) for row in rows]
 
 
 def _sealed() -> str:
     bands = model_errors().bands
-    rounds = [_round(number) for number in range(len(cost_data("sealed")["scored"]))]
-    return "".join(_of_round(number, scored, bands) for number, scored in enumerate(rounds, 1))
+    rounds = [_sealed_round(number) for number in range(len(cost_data("sealed")["scored"]))]
+    return "".join(_round_table(number, scored, bands) for number, scored in enumerate(rounds, 1))
 
 
-def _of_round(
+def _round_table(
     number: int,
     scored: Sequence[tuple[dict[str, Any], float]],
     bands: Mapping[str, tuple[float, float]],

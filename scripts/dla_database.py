@@ -30,7 +30,7 @@ from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, JetPack, Target, shared_sources
 from edgekit.targets.jetpack import jetpacks
-from edgekit.targets.releases import drives_dla, parse_version
+from edgekit.targets.releases import supports_dla, parse_version
 from edgekit_device.protocol.codec import write
 
 SCHEMA: Final = "edgekit.dla-support/1"
@@ -283,7 +283,7 @@ def _keys() -> Mapping[str, str]:
     return {row.title: f"dla/{key}" for key, row in sources_file().sources.items()}
 
 
-def _of_board(keys: Iterable[str]) -> list[str]:
+def _board_sources(keys: Iterable[str]) -> list[str]:
     return [f"targets/{key}" for key in keys]
 
 
@@ -318,7 +318,7 @@ def _rule(rule: Rule) -> RuleRow:
         since=rule.since,
         until=rule.until,
         fix=shown.fix,
-        fixes=[Fix.model_validate(one) for one in write(shown.fixes)],
+        fixes=[Fix.model_validate(fix) for fix in write(shown.fixes)],
         sources=sources,
         dispute=_dispute(rule.text, _sides()[rule.id]) if disputed else None,
     )
@@ -328,7 +328,9 @@ def _rule(rule: Rule) -> RuleRow:
 def _sides() -> Mapping[str, list[Side]]:
     """The sides of each disputed rule."""
     return {
-        rule: [Side(says=one.says, sources=[f"dla/{key}" for key in one.source]) for one in sides]
+        rule: [
+            Side(says=side.says, sources=[f"dla/{key}" for key in side.source]) for side in sides
+        ]
         for rule, sides in guide.disputes().items()
     }
 
@@ -374,15 +376,15 @@ def _operator(known: Rules, name: str) -> OperatorRow:
         instead=shown.fix,
         support=support,
         sources=matrix_sources,
-        dispute=_dispute_of(known, name, layers, support),
+        dispute=_operator_dispute(known, name, layers, support),
     )
 
 
-def _dispute_of(
+def _operator_dispute(
     known: Rules, name: str, layers: list[str], support: list[Support]
 ) -> Dispute | None:
     """What is disputed about an operator in some release, precision and generation."""
-    ids = [rule for one in support if one.status == "disputed" for rule in one.decided_by]
+    ids = [rule for state in support if state.status == "disputed" for rule in state.decided_by]
     if not ids:
         return None
     rule = _MATRIX_SAYS_NO if _MATRIX_SAYS_NO in ids else ids[0]
@@ -415,17 +417,19 @@ def _decided_by_operator(name: str) -> Mapping[str, str]:
     schema = defs.get_schema(name, _OPSET, "")
     given = schema.inputs[: max(schema.min_input, 1)]
     variadic = given[-1].option == defs.OpSchema.FormalParameterOption.Variadic
-    if any({"tensor(float)", "tensor(bool)"}.isdisjoint(one.types) for one in given):
+    if any({"tensor(float)", "tensor(bool)"}.isdisjoint(parameter.types) for parameter in given):
         return {}  # its second input is a shape or a list of axes
     names = [f"x{index}" for index in range(2 if variadic else len(given))]
     dtype = TensorProto.FLOAT if "tensor(float)" in given[0].types else TensorProto.BOOL
-    needed = {key: _NEEDED[key] for key, one in schema.attributes.items() if one.required}
+    needed = {
+        key: _NEEDED[key] for key, attribute in schema.attributes.items() if attribute.required
+    }
     node = helper.make_node(name, names, ["y"], name="n")
     node.attribute.extend(helper.make_attribute(key, value) for key, value in needed.items())
     graph = helper.make_graph(
         [node],
         "one",
-        [helper.make_tensor_value_info(one, dtype, [1, 8, 16, 16]) for one in names],
+        [helper.make_tensor_value_info(name, dtype, [1, 8, 16, 16]) for name in names],
         [helper.make_empty_tensor_value_info("y")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
@@ -435,26 +439,26 @@ def _decided_by_operator(name: str) -> Mapping[str, str]:
 
 
 @cache
-def _driving() -> Mapping[str, tuple[str, ...]]:
+def _driving_releases() -> Mapping[str, tuple[str, ...]]:
     """The TensorRT releases that support a DLA, oldest first, by its generation."""
     found: dict[str, set[str]] = {generation: set() for generation in GENERATIONS}
     for name in loader.names():
         board = loader.get(name)
         if board.dla.cores:
             releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
-            driving = {one for one in releases if one and drives_dla(board, one)}
+            driving = {release for release in releases if release and supports_dla(board, release)}
             found[board.dla.generation] |= driving
     return {generation: _by_number(releases) for generation, releases in found.items()}
 
 
 def _by_number(releases: set[str]) -> tuple[str, ...]:
     """Returns releases, oldest first; "10.3" of a board's file and JetPack's "10.3.0" are one."""
-    longest = {parse_version(one): one for one in sorted(releases, key=len)}
+    longest = {parse_version(release): release for release in sorted(releases, key=len)}
     return tuple(longest[version] for version in sorted(longest))
 
 
 def _support(known: Rules, name: str, layers: list[str], rules: Sequence[str]) -> Iterator[Support]:
-    for generation, releases in _driving().items():
+    for generation, releases in _driving_releases().items():
         for precision in PRECISIONS:
             groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
             for release in releases:
@@ -489,13 +493,15 @@ def _status(
         if row is not None and row.trt == "native":
             return "folded", ()
         return "never", tuple(rule for rule in rules if rule.startswith("general."))
-    in_force = [known.rules[one] for one in rules if precision in known.rules[one].precisions]
+    in_force = [
+        known.rules[rule_id] for rule_id in rules if precision in known.rules[rule_id].precisions
+    ]
     facts = Facts(op=name, precision=precision, generation=generation)
     facts.update(_decided_by_operator(name))
     # by layer type: the rules in force with whether the operator breaks them
     verdicts = [
         [
-            (rule, _breaks(rule, Facts(facts, kind=kind)))
+            (rule, _breaks_rule(rule, Facts(facts, kind=kind)))
             for rule in in_force
             if rule.check is not None and rule.holds_for(kind, generation, version)
         ]
@@ -520,7 +526,7 @@ def _status(
     return ("limits" if open_ or any(refused) else "runs"), ()
 
 
-def _breaks(rule: Rule, facts: Facts) -> bool | None:
+def _breaks_rule(rule: Rule, facts: Facts) -> bool | None:
     """Whether an operator breaks a rule; None where its sizes and parameters decide."""
     try:
         applies = rule.when is None or rule.when(facts) is None
@@ -536,9 +542,11 @@ def _board(board: Target) -> BoardRow:
         title=board.title,
         dla_cores=board.dla.cores,
         generation=board.dla.generation or None,
-        tensorrt=[DrivenBy(since=one.since, until=one.until) for one in board.dla.tensorrt],
+        tensorrt=[
+            DrivenBy(since=driven.since, until=driven.until) for driven in board.dla.tensorrt
+        ],
         not_stated=NotStated(since=unstated.since, why=unstated.why) if unstated else None,
-        sources=_of_board(board.dla.source),
+        sources=_board_sources(board.dla.source),
     )
 
 
@@ -552,7 +560,7 @@ def _releases(boards: list[Target]) -> list[ReleaseRow]:
             tensorrt=release.tensorrt or None,
             also=list(release.also),
             note=release.note,
-            sources=_of_board(release.source),
+            sources=_board_sources(release.source),
         )
         for release in ordered
     ]
@@ -563,7 +571,7 @@ def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
         usable, int8, why, rule = _usable(board, release)
         # what the answer rests on comes first
         sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
-        sources += _of_board([*release.source, *board.dla.source])
+        sources += _board_sources([*release.source, *board.dla.source])
         for version in release.versions:
             yield MatrixRow(
                 board=board.name,
@@ -573,7 +581,7 @@ def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
                 usable=usable,
                 int8=int8,  # type: ignore[arg-type]
                 why=why,
-                instead="" if usable else _instead(known, board, release),
+                instead="" if usable else _suggest_releases(known, board, release),
                 rule=rule,
                 sources=list(dict.fromkeys(sources)),
             )
@@ -587,7 +595,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     if not release.tensorrt:
         why = f"The TensorRT version of this JetPack is unknown{note}"
         return None, "unknown", why, None
-    if not drives_dla(board, release.tensorrt):
+    if not supports_dla(board, release.tensorrt):
         why = f"TensorRT {release.tensorrt} does not support the DLA of this module{note}"
         return False, "none", why, "general.tensorrt"
     cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
@@ -597,26 +605,28 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     return True, "implicit", f"{driven}; INT8 from a calibration cache, without Q/DQ nodes", None
 
 
-def _instead(known: Rules, board: Target, release: JetPack) -> str:
+def _suggest_releases(known: Rules, board: Target, release: JetPack) -> str:
     """What to do for a DLA: the nearest JetPack releases that support it, the newer one first."""
     if not board.dla.cores:
         return known.rules["general.no_dla"].fix
     known_releases = jetpacks(board)
     at = known_releases.index(release)
-    driving = [one.tensorrt and drives_dla(board, one.tensorrt) for one in known_releases]
-    newer = next((one for one in range(at, len(driving)) if driving[one]), None)
-    older = next((one for one in range(at, -1, -1) if driving[one]), None)
+    driving = [
+        release.tensorrt and supports_dla(board, release.tensorrt) for release in known_releases
+    ]
+    newer = next((index for index in range(at, len(driving)) if driving[index]), None)
+    older = next((index for index in range(at, -1, -1) if driving[index]), None)
     named = []
     if newer is not None:
         later = " or later" if newer == len(driving) - 1 else ""
-        named.append(f"update to {_named(known_releases[newer], later)}")
+        named.append(f"update to {_release_name(known_releases[newer], later)}")
     if older is not None:
-        named.append(f"use {_named(known_releases[older])}")
+        named.append(f"use {_release_name(known_releases[older])}")
         if newer is None:
             named[-1] += "; no newer JetPack is known to support the DLA of this module"
     return ", or ".join(named)
 
 
-def _named(release: JetPack, later: str = "") -> str:
+def _release_name(release: JetPack, later: str = "") -> str:
     span = " to ".join(dict.fromkeys((release.versions[0], release.versions[-1])))
     return f"JetPack {span}{later} with TensorRT {release.tensorrt}"

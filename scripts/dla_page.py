@@ -10,7 +10,7 @@ from edgekit.dla.explanation import explained
 from edgekit.dla.fact_files import FormatFacts, PoolDefault, format_facts, memory_facts
 from edgekit.dla.formats import FORMATS, nbytes, strides
 from edgekit.dla.guide import guide
-from edgekit.dla.memory import disputes_of
+from edgekit.dla.memory import default_disputes
 from edgekit.dla.rule_files import PRECISIONS, Rule, RuleSource
 from edgekit.dla.rules import Rules, load_rules
 from edgekit.targets.board import GENERATIONS
@@ -47,7 +47,7 @@ def _memory() -> list[tuple[str, ...]]:
     for pool, (title, holds) in _POOLS.items():
         fact: PoolDefault = getattr(memory_facts(), pool)
         seen = _size(fact.floor) if fact.floor else "the default"
-        disputes = "; ".join(disputes_of(pool).values())
+        disputes = "; ".join(default_disputes(pool).values())
         rows.append((title, holds, _size(fact.default), seen, disputes or "no"))
     return rows
 
@@ -226,7 +226,7 @@ def _row(rule: Rule, sources: _Sources) -> str:
 def _fix(rule: Rule) -> str:
     """Returns what to do; for each kind of layer, where that differs."""
     found = explained(rule)
-    return "; ".join(f"{one.case}: {one.fix}" for one in found.fixes) or found.fix
+    return "; ".join(f"{fix.case}: {fix.fix}" for fix in found.fixes) or found.fix
 
 
 def _scope(rule: Rule) -> str:
@@ -265,10 +265,10 @@ def _operators(rules: Rules, data: DlaSupport, sources: _Sources) -> list[str]:
 def _operator_row(row: OperatorRow, rules: Rules) -> str:
     matrix = rules.operators.get(row.operator)
     shown = [
-        _STATUS.get(one.status, one.status)
+        _STATUS.get(state.status, state.status)
         for precision in PRECISIONS
-        for one in row.support
-        if (one.generation, one.precision) == ("2.0", precision) and _SHOWN in one.tensorrt
+        for state in row.support
+        if (state.generation, state.precision) == ("2.0", precision) and _SHOWN in state.tensorrt
     ]
     if matrix is None:
         families = ", ".join(rules.unlisted[row.operator].families)
@@ -327,8 +327,8 @@ def _without_jetpack(data: DlaSupport) -> list[str]:
         if board.board not in using
         for found in [
             ", ".join(
-                f"{one.since} and later" + (f", before {one.until}" if one.until else "")
-                for one in board.tensorrt
+                f"{driven.since} and later" + (f", before {driven.until}" if driven.until else "")
+                for driven in board.tensorrt
             )
         ]
     ]

@@ -77,7 +77,7 @@ from edgekit.placement.costs.kernel_costs import (
     gpu_works,
 )
 from edgekit.placement.costs.model import CostModel, slowdown
-from edgekit.placement.costs.regions import regions_of
+from edgekit.placement.costs.regions import find_regions
 from edgekit.placement.forecast import PlacementTimer
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.targets.board import PowerMode, Target
@@ -212,7 +212,7 @@ def cost_data(name: str) -> dict[str, Any]:
     return found
 
 
-def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
+def make_network(row: Mapping[str, Any], batch: int | None = None) -> Network:
     """Returns the network of an anchor row, with another batch where one is given."""
     many = batch or row.get("batch", 1)
     name = row["network"]
@@ -248,7 +248,7 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
     return NETWORKS[name](many, *row.get("size", ()), **own)
 
 
-def mode_of(row: Mapping[str, Any], target: Target) -> PowerMode:
+def power_mode(row: Mapping[str, Any], target: Target) -> PowerMode:
     """Returns a row's power mode, with the clocks that it sets itself."""
     mode = target.mode(row["mode"])
     clocks = row.get("clocks", {})
@@ -260,7 +260,9 @@ def mode_of(row: Mapping[str, Any], target: Target) -> PowerMode:
     )
 
 
-def loadables_of(row: Mapping[str, Any], network: Network, target: Target) -> list[tuple[str, ...]]:
+def find_loadables(
+    row: Mapping[str, Any], network: Network, target: Target
+) -> list[tuple[str, ...]]:
     """Returns the loadables that TensorRT made by itself, or that edgekit's rules give it."""
     names = [layer.name for layer in network.layers]
     if row["network"] == "detr":
@@ -280,28 +282,30 @@ class Anchor:
         self.is_operation = row.get("source") in OPERATIONS
         self.is_fitted = "checked" not in row
         self.target = get(row["target"])
-        self.mode = mode_of(row, self.target)
+        self.mode = power_mode(row, self.target)
         self.parts = [self._part("GPU" if "side" in row else row["device"], None)]
         if row["device"] == "ALL":
             cores = [f"DLA{core}" for core in range(self.target.dla.cores)]
             self.parts = [self._part("GPU", None)]
             self.parts += [self._part(core, row["dla_batch"]) for core in cores]
-        self.loadables = loadables_of(row, self.parts[0][2], self.target) if "side" in row else []
+        self.loadables = find_loadables(row, self.parts[0][2], self.target) if "side" in row else []
         self.reformats_us = 0.0
         if "linear" in row:
-            self.reformats_us = self._reformats_us(self.model(constants_now()), self.parts[0][2])
+            self.reformats_us = self._reformats_us(
+                self.model(current_constants()), self.parts[0][2]
+            )
 
     def _part(
         self, device: str, batch: int | None
     ) -> tuple[str, int, Network, tuple[LayerKernel, ...]]:
-        network = network_of(self.row, batch)
+        network = make_network(self.row, batch)
         rules = layer_kinds().fusion
         kernels = fuse(network, rules.heads, rules.tails, lambda _: None)
         return device, batch or self.row.get("batch", 1), network, kernels
 
     def predict(self, constants: Mapping[str, Any] | None = None) -> float:
         """Returns the model's time in microseconds, by the files' constants if none are given."""
-        constants = constants or constants_now()
+        constants = constants or current_constants()
         model = self.model(constants)
         if "side" in self.row:
             return self._automatic(model)
@@ -310,7 +314,7 @@ class Anchor:
     def model(self, constants: Mapping[str, Any]) -> CostModel:
         """Returns the cost model of the row's board, mode and precision."""
         return CostModel(
-            self.target, self.mode, self.row["precision"], frozenset(), typed(constants)
+            self.target, self.mode, self.row["precision"], frozenset(), parse_constants(constants)
         )
 
     @staticmethod
@@ -376,7 +380,7 @@ def is_sealed(number: int, row: Mapping[str, Any]) -> bool:
     return bool(chosen and number >= rule["known_rows"])
 
 
-def anchors() -> list[Anchor]:
+def read_anchors() -> list[Anchor]:
     """Returns the published rows that may be looked at."""
     data = cost_data("anchors")
     last = data["sealing"]["known_rows"] if data["sealing"]["gathering"] else len(data["rows"])
@@ -399,36 +403,36 @@ def unseal() -> str:
     if not rows:
         raise SystemExit("there is no new sealed row: sealed rows are scored once")
     lines = [f"  - constants: {hashlib.sha256(DEVICES.read_bytes()).hexdigest()}", "    rows:"]
-    for row, error in zip(rows, errors(rows, constants_now()), strict=True):
+    for row, error in zip(rows, relative_errors(rows, current_constants()), strict=True):
         said = f"row: {' '.join(describe(row).split())!r}, us: {row.us:g}"
         lines.append(f"      - {{{said}, predicted_us: {row.us * (1 + error):.1f}}}")
     return before + "\n".join(lines) + "\n"
 
 
-def constants_now() -> dict[str, Any]:
+def current_constants() -> dict[str, Any]:
     """Returns the constants that a fit begins with and a prediction uses."""
     return {**cost_data("devices"), "contention": contention_constants().extra}
 
 
-def typed(constants: Mapping[str, Any]) -> DeviceConstants:
+def parse_constants(constants: Mapping[str, Any]) -> DeviceConstants:
     """Returns the constants of devices as the cost model takes them."""
     return DeviceConstants(
-        gpu={kind: _typed("gpu", data) for kind, data in constants["gpu"].items()},
-        dla={kind: _typed("dla", data) for kind, data in constants["dla"].items()},
+        gpu={kind: _parse_family("gpu", data) for kind, data in constants["gpu"].items()},
+        dla={kind: _parse_family("dla", data) for kind, data in constants["dla"].items()},
     )
 
 
-def _typed(family: str, data: Mapping[str, Any]) -> Any:
+def _parse_family(family: str, data: Mapping[str, Any]) -> Any:
     kind = GpuConstants if family == "gpu" else DlaConstants
     return kind(**{name: value for name, value in data.items() if name != "source"})
 
 
-def errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> list[float]:
+def relative_errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> list[float]:
     """Returns predicted over measured, minus one, by row."""
     return [row.predict(constants) / row.us - 1 for row in rows]
 
 
-class Works:
+class RowWorks:
     """What rows ask of devices, as arrays: predicts all rows at once for any constants."""
 
     def __init__(self, rows: Sequence[Anchor]) -> None:
@@ -441,9 +445,9 @@ class Works:
         part = 0
         for row in rows:
             self._starts.append(part)
-            model = row.model(constants_now())
+            model = row.model(current_constants())
             for device, _, network, kernels in row.parts:
-                for key, *entry in _works(model, device, network, kernels):
+                for key, *entry in _kernel_works(model, device, network, kernels):
                     found.setdefault(key, []).append((part, *entry))
                 clock = PlacementTimer(network, model, {}) if device == "GPU" else None
                 self._fixed.append(clock.between_us if clock else 0.0)
@@ -461,7 +465,9 @@ class Works:
         """Returns the rows' times in microseconds."""
         us = np.array(self._fixed)
         for (family, kind, precision), group in self._groups.items():
-            times = group.remembered(family, precision, _typed(family, constants[family][kind]))
+            times = group.cached_times(
+                family, precision, _parse_family(family, constants[family][kind])
+            )
             us += np.bincount(group.parts, times, self._parts)
         found = us[self._starts]
         for i in self._beyond:
@@ -481,7 +487,7 @@ class _Group:
         self._inside = _arrays([entries[i][2] for i in self._fused])
         self._known: dict[str, Any] = {}
 
-    def remembered(self, family: str, precision: str, data: Any) -> Any:
+    def cached_times(self, family: str, precision: str, data: Any) -> Any:
         """Returns the times by some constants; most constants concern few groups of a fit."""
         key = repr(vars(data))
         if key not in self._known:
@@ -505,12 +511,12 @@ def _arrays(works: Sequence[Any]) -> Any:
     return SimpleNamespace(**{n: np.array([getattr(work, n) for work in works]) for n in names})
 
 
-def _works(
+def _kernel_works(
     model: CostModel, device: str, network: Network, kernels: Sequence[LayerKernel]
 ) -> Iterator[tuple[tuple[str, str, str], Any, Any]]:
     """Yields family, kind and precision, a kernel's work, and what a fused part leaves of it."""
     target, mode = model.target, model.mode
-    saved = regions_of(model, network, {}).saved_us if device == "GPU" else {}
+    saved = find_regions(model, network, {}).saved_us if device == "GPU" else {}
     for kernel in kernels:
         layer = network.layers[kernel.layers[0]]
         precision = model.layer_precision(layer, device)
@@ -533,11 +539,11 @@ def _names() -> list[tuple[str, str]]:
     return [(group, name) for group, names in FITTED.items() for name in names]
 
 
-def _read(constants: dict[str, Any]) -> Any:
+def _read_logs(constants: dict[str, Any]) -> Any:
     return np.log([next(h[k] for h, k in _places(constants, *name)) for name in _names()])
 
 
-def _set(constants: dict[str, Any], x: Any) -> None:
+def _set_logs(constants: dict[str, Any], x: Any) -> None:
     for name, value in zip(_names(), x, strict=True):
         for holder, key in _places(constants, *name):
             holder[key] = math.exp(value)
@@ -553,7 +559,7 @@ def _limits(side: int) -> Any:
     return np.log([LIMITS[name.split(".")[0]][side] for _, name in _names()])
 
 
-def weights(rows: Sequence[Anchor]) -> Any:
+def row_weights(rows: Sequence[Anchor]) -> Any:
     """Returns what a row counts for: those of one network and setting share what one would."""
     keys = [
         (
@@ -567,7 +573,7 @@ def weights(rows: Sequence[Anchor]) -> Any:
 
 
 def fit(
-    works: Works, inside: Any, start: Mapping[str, Any], first: Mapping[str, Any] | None = None
+    works: RowWorks, inside: Any, start: Mapping[str, Any], first: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Returns constants fitted on some rows (Levenberg and Marquardt on logarithmic errors).
 
@@ -580,11 +586,11 @@ def fit(
     constants = copy.deepcopy(dict(start))
     expected, low, high = _expected(), _limits(0), _limits(1)
     spread = np.array([SPREAD.get(name.split(".")[0], 1.0) for _, name in _names()])
-    counts = (weights(works.rows) / NOISE)[inside]
+    counts = (row_weights(works.rows) / NOISE)[inside]
     pairs = [pair for pair in contention_constants().pairs if not pair.hybrid]
 
     def residuals(x: Any) -> Any:
-        _set(constants, x)
+        _set_logs(constants, x)
         of_rows = (np.log(works.predict(constants)) - works.log_us)[inside]
         of_pairs = [
             slowdown(
@@ -602,7 +608,7 @@ def fit(
         of_rows = np.where(a < FAR, a * a / 2, FAR * (a - FAR / 2))
         return float((weight * of_rows).sum() + (((x - expected) / spread) ** 2).sum() / 2)
 
-    x = np.clip(expected if first is None else _read(copy.deepcopy(dict(first))), low, high)
+    x = np.clip(expected if first is None else _read_logs(copy.deepcopy(dict(first))), low, high)
     r = residuals(x)
     best, damping = size(r, x), 1e-2
     for _ in range(STEPS):
@@ -631,11 +637,13 @@ def fit(
             damping *= 5
         if gain < 1e-4 * max(1.0, best):
             break
-    _set(constants, x)
+    _set_logs(constants, x)
     return constants
 
 
-def left_out(works: Works, start: Mapping[str, Any], key: Callable[[Anchor], str]) -> Any:
+def predict_left_out(
+    works: RowWorks, start: Mapping[str, Any], key: Callable[[Anchor], str]
+) -> Any:
     """Returns each row's time by constants that were fitted without all rows of its key."""
     found = np.zeros(len(works.rows))
     keys = np.array([key(row) for row in works.rows])
@@ -687,15 +695,15 @@ def main() -> None:
         SEALED.write_text(unseal(), encoding="utf-8")
         print(SEALED.read_text(encoding="utf-8"))
         return
-    rows = anchors()
-    constants: Mapping[str, Any] = constants_now()
+    rows = read_anchors()
+    constants: Mapping[str, Any] = current_constants()
     if options.fit:
-        constants = fitted(rows)
+        constants = fit_all(rows)
         for group, names in FITTED.items():
             values = {n: next(h[k] for h, k in _places(constants, group, n)) for n in names}
             print(group, {n: float(f"{value:.3g}") for n, value in values.items()})
         print("broken", [kind["broken"] for kind in constants["gpu"].values()])
-    found = errors(rows, constants)
+    found = relative_errors(rows, constants)
     for anchor, error in zip(rows, found, strict=True):
         print(f"{describe(anchor):86} {anchor.us:>8.0f} us {100 * error:+6.1f} %")
     if options.write:
@@ -705,11 +713,11 @@ def main() -> None:
     print(summary(rows, found))
 
 
-def fitted(rows: Sequence[Anchor]) -> dict[str, Any]:
+def fit_all(rows: Sequence[Anchor]) -> dict[str, Any]:
     """Returns constants fitted on all rows, and then what a DLA breaks of a transformer's part."""
     whole = [row for row in rows if "side" not in row.row]
-    works = Works(whole)
-    constants = fit(works, works.fitted, constants_now())
+    works = RowWorks(whole)
+    constants = fit(works, works.fitted, current_constants())
     concurrent = [row for row in rows if row.row.get("side") == "GPU"]
 
     def size(broken: float) -> float:
@@ -726,9 +734,11 @@ def fitted(rows: Sequence[Anchor]) -> dict[str, Any]:
 def left_out_file(rows: Sequence[Anchor]) -> str:
     """Returns ``targets/costs/left_out.yaml``; every network and every board is left out once."""
     whole = [row for row in rows if "side" not in row.row]
-    works = Works(whole)
-    by_network = left_out(works, constants_now(), lambda row: family(row.row["network"]))
-    by_board = left_out(works, constants_now(), lambda row: row.row["target"])
+    works = RowWorks(whole)
+    by_network = predict_left_out(
+        works, current_constants(), lambda row: family(row.row["network"])
+    )
+    by_board = predict_left_out(works, current_constants(), lambda row: row.row["target"])
     lines = [
         "schema: edgekit.costs/1",
         "# Written by scripts/fit_costs.py --write; do not edit. Microseconds predicted for each",
@@ -777,7 +787,7 @@ class Spread:
         )
 
 
-def spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, Spread]:
+def error_spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, Spread]:
     """Returns the errors of networks as fitted and left out, and of what is not left out.
 
     Those of networks are of the same rows: single operations, and what TensorRT placed by itself,
@@ -810,7 +820,7 @@ def _kind(row: Anchor) -> str:
 
 def summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     """Returns medians and the largest error, in words."""
-    by = spreads(rows, found)
+    by = error_spreads(rows, found)
     return (
         f"{by['fitted'].rows} rows of networks: {by['fitted']}. "
         f"By constants fitted without the row's network: {by['without_network']}. "
@@ -830,19 +840,19 @@ def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         "# measured over predicted; 80 % of the rows lie inside, each by constants fitted without",
         "# its network, and without its board. rows_of: open rows by device and precision; without",
         "# any, a prediction is extrapolated.",
-        *(f"{name}: {spread.yaml()}" for name, spread in spreads(rows, found).items()),
+        *(f"{name}: {spread.yaml()}" for name, spread in error_spreads(rows, found).items()),
         "bands:",
     ]
     for name, (measured, counts) in sorted(ratios(rows).items()):
         if len(measured) >= 2 * FEWEST:
-            low, high = band(measured, counts)
+            low, high = error_band(measured, counts)
             lines.append(f"  {name}: [{low:.2f}, {high:.2f}]")
     lines.append("rows_of:")
-    lines += [f"  {name}: {count}" for name, count in sorted(rows_of(rows).items())]
+    lines += [f"  {name}: {count}" for name, count in sorted(count_rows(rows).items())]
     return "\n".join(lines) + "\n"
 
 
-def rows_of(rows: Sequence[Anchor]) -> Counter[str]:
+def count_rows(rows: Sequence[Anchor]) -> Counter[str]:
     """Returns the rows by device family, kind and precision."""
     found: Counter[str] = Counter()
     for row in rows:
@@ -862,7 +872,7 @@ def ratios(rows: Sequence[Anchor]) -> dict[str, tuple[list[float], list[float]]]
     what one would count for.
     """
     groups: dict[str, tuple[list[float], list[float]]] = {}
-    counts = weights(rows) ** 2
+    counts = row_weights(rows) ** 2
     for which in (0, 1):
         for row, error, count in zip(rows, left_out_errors(rows, which), counts, strict=True):
             if error is None or row.is_operation:
@@ -878,7 +888,7 @@ def ratios(rows: Sequence[Anchor]) -> dict[str, tuple[list[float], list[float]]]
     return groups
 
 
-def band(measured: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
+def error_band(measured: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
     """Returns an interval of ratios with 80 % inside, rounded outwards, with 1 inside.
 
     At most a tenth lies below and above, in numbers and in what they count for. Few ratios are all

@@ -84,11 +84,11 @@ def solve(
         around: The rates of any pair, which the constants keep to; none: they are what is sought.
     """
     found = [features(row, batch) for row, batch in zip(rows, batches, strict=True)]
-    names = sorted({name for one in found for name in one})
+    names = sorted({name for row in found for name in row})
     place = {name: i for i, name in enumerate(names)}
     matrix = np.zeros((len(rows), len(names)))
-    for line, one in enumerate(found):
-        for name, value in one.items():
+    for line, row in enumerate(found):
+        for name, value in row.items():
             matrix[line, place[name]] = value / rows[line].us
     low, high = np.full(len(names), FASTEST), np.full(len(names), np.inf)
     square, right = np.zeros((len(names), len(names))), np.zeros(len(names))

@@ -26,16 +26,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from edgekit_device.cuda.driver import CtypesDriverApi, Cuda, load_driver, open_cuda
 from edgekit_device.errors import DeviceError
-from edgekit_device.tensorrt.bindings import fault, find, logger, version_of
+from edgekit_device.tensorrt.bindings import find_fault, find_module, make_logger, module_version
 from edgekit_device.tensorrt.plan import read_header
-from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, runtime_choices, start
+from edgekit_device.tensorrt.runtimes import (
+    RuntimeChoice,
+    deserialize,
+    runtime_choices,
+    start_runtime,
+)
 from edgekit_device.versions import show
 
 _NO_GPU = "board.no-gpu"
 _BODY = bytes(4096)
 
 
-def _plan(
+def _forge_plan(
     version: tuple[int, ...],
     body: bytes = _BODY,
     *,
@@ -54,20 +59,20 @@ def _plan(
 
 
 def _module() -> Any:
-    found = find("lean")
+    found = find_module("lean")
     if found is None:
-        raise SystemExit("no lean runtime here: {}".format(fault("lean")))
+        raise SystemExit("no lean runtime here: {}".format(find_fault("lean")))
     return found
 
 
-def _header(data: bytes) -> Callable[[], str]:
+def _read_header(data: bytes) -> Callable[[], str]:
     return lambda: f"a plan of {show(read_header(data))}"
 
 
 def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], str]:
     def call() -> str:
         module = _module()
-        start(module)
+        start_runtime(module)
         choice = RuntimeChoice("lean", None if library is None else Path(library), host_code=True)
         deserialize(module, data, choice, **more)
         return "loaded"
@@ -75,11 +80,11 @@ def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], 
     return call
 
 
-def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
+def _choose_runtime(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
     def call() -> str:
         found = runtime_choices(
             version,
-            {"lean": version_of(_module())},
+            {"lean": module_version(_module())},
             version_compatible=compatible,
             lean_embedded=False,
             trusted=True,
@@ -90,8 +95,8 @@ def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
     return call
 
 
-def _starts() -> str:
-    cuda = start(_module())
+def _start_runtime() -> str:
+    cuda = start_runtime(_module())
     return json.dumps(cuda.facts())
 
 
@@ -134,12 +139,12 @@ def _ctypes_way() -> str:
     return _round_trip(Cuda(CtypesDriverApi(library)))
 
 
-def _attributes() -> str:
+def _check_attributes() -> str:
     """Every attribute that the loader sets on a runtime is there and takes its value."""
     module = _module()
-    start(module)
+    start_runtime(module)
     said: list[tuple[str, str]] = []
-    retained = logger(module, lambda *line: said.append(line))
+    retained = make_logger(module, lambda *line: said.append(line))
     runtime = module.Runtime(retained)
     runtime.engine_host_code_allowed = True
     runtime.max_threads = 2
@@ -170,39 +175,42 @@ def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[
     return {
         "cuda by cuda-python or ctypes": (lambda: _round_trip(open_cuda()), ("",)),
         "cuda by ctypes": (_ctypes_way, ("",)),
-        "start": (_starts, ("",)),
-        "attributes": (_attributes, ("",)),
-        "header: garbage": (_header(os.urandom(64)), no_plan),
-        "header: empty": (_header(b""), cut),
-        "header: cut": (_header(b"ftrt\0\0\0"), cut),
-        "header: an ONNX file": (_header(onnx), no_plan),
-        "header: a loadable": (_header(loadable), no_plan),
+        "start": (_start_runtime, ("",)),
+        "attributes": (_check_attributes, ("",)),
+        "header: garbage": (_read_header(os.urandom(64)), no_plan),
+        "header: empty": (_read_header(b""), cut),
+        "header: cut": (_read_header(b"ftrt\0\0\0"), cut),
+        "header: an ONNX file": (_read_header(onnx), no_plan),
+        "header: a loadable": (_read_header(loadable), no_plan),
         "header: other serialization": (
-            _header(_plan(version, serialization=1)),
+            _read_header(_forge_plan(version, serialization=1)),
             ("engine.serialization",),
         ),
-        "pick: another release": (_pick(older, False), ("engine.version",)),
-        "pick: not version-compatible": (_pick(version, False), ("engine.version",)),
-        "pick: later than this": (_pick(newer, True), ("engine.version",)),
-        "pick: earlier, no lean library": (_pick(older, True), ("engine.version",)),
+        "pick: another release": (_choose_runtime(older, False), ("engine.version",)),
+        "pick: not version-compatible": (_choose_runtime(version, False), ("engine.version",)),
+        "pick: later than this": (_choose_runtime(newer, True), ("engine.version",)),
+        "pick: earlier, no lean library": (_choose_runtime(older, True), ("engine.version",)),
         "load: garbage": (_load(os.urandom(4096)), invalid),
         "load: empty": (_load(b""), cut),
         "load: the tag alone": (_load(b"ftrt"), cut),
-        "load: cut": (_load(_plan(version, more=7)), cut),
-        "load: header and nonsense": (_load(_plan(version)), invalid),
-        "load: of an older release": (_load(_plan(older)), invalid),
-        "load: of a later release": (_load(_plan(newer)), invalid),
-        "load: of another platform": (_load(_plan(version, platform=1)), ("engine.other-board",)),
+        "load: cut": (_load(_forge_plan(version, more=7)), cut),
+        "load: header and nonsense": (_load(_forge_plan(version)), invalid),
+        "load: of an older release": (_load(_forge_plan(older)), invalid),
+        "load: of a later release": (_load(_forge_plan(newer)), invalid),
+        "load: of another platform": (
+            _load(_forge_plan(version, platform=1)),
+            ("engine.other-board",),
+        ),
         "load: garbage by a stream reader": (_load(os.urandom(4096), large=0), invalid),
-        "load: nonsense by a stream reader": (_load(_plan(version), large=0), invalid),
-        "load: DLA core 0": (_load(_plan(version), dla_core=0), ("engine.dla",)),
+        "load: nonsense by a stream reader": (_load(_forge_plan(version), large=0), invalid),
+        "load: DLA core 0": (_load(_forge_plan(version), dla_core=0), ("engine.dla",)),
         "load_runtime: no such file": (_load(b"ftrt", library=nowhere), ("engine.version",)),
         "load_runtime: its own library": (_own_library, cut),
     }
 
 
-def _one(name: str) -> None:
-    call, _ = cases(version_of(_module()))[name]
+def _run_case(name: str) -> None:
+    call, _ = cases(module_version(_module()))[name]
     begun = time.perf_counter()
     answer: dict[str, Any] = {"code": "", "message": "", "hint": ""}
     try:
@@ -219,10 +227,10 @@ def main() -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        _one(arguments.one)
+        _run_case(arguments.one)
         return 0
     module = _module()
-    version = version_of(module)
+    version = module_version(module)
     gpu = True
     try:
         open_cuda()

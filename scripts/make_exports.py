@@ -42,7 +42,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from _export_recipes import RECIPES, Recipe, spread
+from _export_recipes import RECIPES, Recipe, spread_parameters
 
 from tests.exports import FLOATS, FOLDER, RECORD, Export, digest, exports, load, tensors
 
@@ -64,14 +64,14 @@ SMALL = 16
 PACKED = 0.25
 
 
-def written(recipe: Recipe) -> onnx.ModelProto:
+def export_proto(recipe: Recipe) -> onnx.ModelProto:
     """The model as the exporter writes it."""
     made = recipe.make()
     if isinstance(made, bytes):
         return onnx.load_model_from_string(made)
     import torch
 
-    spread(made)
+    spread_parameters(made)
     made.eval()
     kind = torch.float16 if recipe.half else torch.float32
     made.to(kind)
@@ -92,7 +92,7 @@ def written(recipe: Recipe) -> onnx.ModelProto:
         return onnx.load_model_from_string(file.getvalue())
 
 
-def strip(tensor: TensorProto) -> None:
+def strip_values(tensor: TensorProto) -> None:
     """Replaces the values of a large float tensor by a record of their distribution."""
     if tensor.data_type not in FLOATS or math.prod(tensor.dims) <= SMALL:
         return
@@ -111,7 +111,7 @@ def strip(tensor: TensorProto) -> None:
     tensor.CopyFrom(bare)
 
 
-def tidy(model: onnx.ModelProto) -> None:
+def tidy_model(model: onnx.ModelProto) -> None:
     """Drops the exporter's notes of Python code and of paths."""
     model.doc_string = ""
     for node in model.graph.node:
@@ -126,7 +126,7 @@ def tidy(model: onnx.ModelProto) -> None:
     del model.metadata_props[:]
 
 
-def shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+def input_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
     """Shape by input name; fails where a size is not given."""
     weights = {tensor.name for tensor in model.graph.initializer}
     found = {
@@ -139,7 +139,7 @@ def shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
     return found
 
 
-def run(name: str, recipe: Recipe) -> None:
+def run_once(name: str, recipe: Recipe) -> None:
     """Runs the export once on its seeded weights; fails where a result is not finite."""
     model = load(name)
     quiet = ort.SessionOptions()
@@ -158,27 +158,27 @@ def run(name: str, recipe: Recipe) -> None:
             raise ValueError(f"{value.name} is not finite")
 
 
-def make(name: str, recipe: Recipe) -> Export:
+def make_export(name: str, recipe: Recipe) -> Export:
     """Makes, packs and runs one export."""
     if recipe.exporter != "tf2onnx":
         import torch
 
         torch.manual_seed(SEED)
-    model = written(recipe)
+    model = export_proto(recipe)
     writer = f"{model.producer_name} {model.producer_version}".strip()
     if recipe.exporter == "torch":
         writer += " (dynamo=True)" if recipe.dynamo else " (dynamo=False)"
     else:
         writer = f"{recipe.exporter}: {writer}"
-    tidy(model)
+    tidy_model(model)
     for tensor in tensors(model.graph):
-        strip(tensor)
+        strip_values(tensor)
     opset = next(each.version for each in model.opset_import if each.domain in {"", "ai.onnx"})
     version = importlib.metadata.version(recipe.package)
     path = FOLDER / f"{name}.onnx.xz"
     path.write_bytes(lzma.compress(model.SerializeToString(deterministic=True), preset=9))
     try:
-        run(name, recipe)
+        run_once(name, recipe)
     except Exception:
         path.unlink()
         raise
@@ -189,7 +189,7 @@ def make(name: str, recipe: Recipe) -> Export:
         LICENCES[recipe.package],
         writer,
         opset,
-        shapes(model),
+        input_shapes(model),
         digest(path),
     )
 
@@ -209,7 +209,7 @@ def main() -> int:
             print(f"{name}: left out, {recipe.package} is not installed", flush=True)
             continue
         try:
-            row = make(name, recipe)
+            row = make_export(name, recipe)
         except Exception:
             traceback.print_exc()
             failed.append(name)

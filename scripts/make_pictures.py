@@ -40,7 +40,7 @@ CONFIGURATION = ROOT / "configs" / "resnet50-throughput.yaml"
 WIDTH = 100
 
 
-def output_of(command: str) -> str:
+def run_command(command: str) -> str:
     """Returns what a command line prints in a terminal of WIDTH columns.
 
     Raises:
@@ -57,18 +57,18 @@ def output_of(command: str) -> str:
     ).stdout
 
 
-def recording(commands: Sequence[str]) -> str:
+def draw_commands(commands: Sequence[str]) -> str:
     """Returns commands and their output as SVG, without fonts of other hosts."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
     for command in commands:
         console.print(Text.assemble(("$ ", "green"), (command, "bold")))
-        console.print(Text(output_of(command)))
+        console.print(Text(run_command(command)))
     svg = console.export_svg(title="edgekit", theme=MONOKAI, unique_id="edgekit")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
     return svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace")
 
 
-def report(file: Path) -> None:
+def picture_report(file: Path) -> None:
     """Writes a picture of the first screen of a real report."""
     with tempfile.TemporaryDirectory() as folder:
         run = [sys.executable, "-m", "edgekit", "run", str(CONFIGURATION), "--out", f"{folder}/out"]
@@ -94,9 +94,9 @@ def main() -> None:
     names = sys.argv[1:] or [*COMMANDS, "report"]
     IMAGES.mkdir(exist_ok=True)
     for name in COMMANDS.keys() & names:
-        (IMAGES / f"{name}.svg").write_text(recording(COMMANDS[name]), encoding="utf-8")
+        (IMAGES / f"{name}.svg").write_text(draw_commands(COMMANDS[name]), encoding="utf-8")
     if "report" in names:
-        report(IMAGES / "report.png")
+        picture_report(IMAGES / "report.png")
 
 
 if __name__ == "__main__":

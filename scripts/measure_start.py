@@ -20,7 +20,7 @@ TARGET = "jetson-agx-orin-64gb"
 _PLACE = re.compile(r"(<!-- times -->\n).*?(<!-- end times -->)", re.DOTALL)
 
 
-def seconds(arguments: list[str], folder: Path) -> float:
+def time_command(arguments: list[str], folder: Path) -> float:
     """Returns the wall time of an edgekit command.
 
     Raises:
@@ -38,15 +38,15 @@ def seconds(arguments: list[str], folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def measured(network: str) -> list[float]:
+def measure_network(network: str) -> list[float]:
     """Returns the seconds of check, plan, calibrate, run and a second run of a built-in network."""
     model = f"builtin:{network}"
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         folder = Path(name)
-        seconds(["check", model, "-t", TARGET], folder)  # compiles the modules
-        found = [seconds([c, model, "-t", TARGET], folder) for c in ("check", "plan")]
-        seconds(["init", model, "-t", TARGET, "-o", "net.yaml"], folder)
-        found += [seconds([c, "net.yaml"], folder) for c in ("calibrate", "run", "run")]
+        time_command(["check", model, "-t", TARGET], folder)  # compiles the modules
+        found = [time_command([c, model, "-t", TARGET], folder) for c in ("check", "plan")]
+        time_command(["init", model, "-t", TARGET, "-o", "net.yaml"], folder)
+        found += [time_command([c, "net.yaml"], folder) for c in ("calibrate", "run", "run")]
         return found
 
 
@@ -57,7 +57,7 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     for network in NETWORKS:
-        times = " | ".join(f"{value:.0f} s" for value in measured(network))
+        times = " | ".join(f"{value:.0f} s" for value in measure_network(network))
         rows.append(f"| `builtin:{network}` | {times} |")
     text = "\n".join(rows) + "\n"
     page = PAGE.read_text(encoding="utf-8")

@@ -147,7 +147,7 @@ def _classes(schema: str) -> list[str]:
     *forms, kind = document_classes(schema)
     bases = [base for base in reversed(kind.__mro__[1:]) if _SCHEMA_FIELDS & _fields(base)]
     found = dict.fromkeys((*bases, *forms, kind))
-    return [f"{one.__module__}.{one.__qualname__}" for one in found]
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in found]
 
 
 def _fields(kind: type) -> set[str]:
@@ -156,7 +156,7 @@ def _fields(kind: type) -> set[str]:
     return set(getattr(kind, "model_fields", ()))
 
 
-def _annotated() -> dict[str, str]:
+def _annotated_classes() -> dict[str, str]:
     """Returns the classes that the API's annotations name, by their names there."""
     return {
         item.asname or item.name: f"{node.module}.{item.name}"
@@ -166,18 +166,18 @@ def _annotated() -> dict[str, str]:
     }
 
 
-def _written_by(function: object) -> set[str]:
+def _returned_documents(function: object) -> set[str]:
     """Returns the documents that a public function returns, or that its docstring names."""
     if not callable(function):
         return set()
-    classes = _annotated()
+    classes = _annotated_classes()
     words = re.findall(r"\w+", str(inspect.signature(function).return_annotation))
     returned = {classes[word] for word in words if word in classes}
     found = {name for name in DOCUMENTS if returned.intersection(_classes(name))}
     return found | set(_SCHEMA.findall(inspect.getdoc(function) or ""))
 
 
-def _maker(made: str) -> str:
+def _describe_maker(made: str) -> str:
     """Returns what writes a document, with a link to its description."""
     command = made.partition(" --")[0]
     tool, _, name = command.partition(" ")
@@ -203,12 +203,12 @@ def documents_page() -> str:
                 pages[name].append(f"[{page.name}]({page.name})")
     functions: dict[str, list[str]] = defaultdict(list)
     for function in edgekit.__all__:
-        for name in _written_by(getattr(edgekit, function)):
+        for name in _returned_documents(getattr(edgekit, function)):
             functions[name].append(f"[`edgekit.{function}`](api.md#{function})")
     rows = []
     for name, (_, command) in DOCUMENTS.items():
         classes = ", ".join(f"`{kind}`" for kind in _classes(name))
-        made = ", ".join(dict.fromkeys([_maker(command), *functions[name]]))
+        made = ", ".join(dict.fromkeys([_describe_maker(command), *functions[name]]))
         link = f"[schema](schemas/{schema_file(name)})"
         rows.append(f"| `{name}` | {classes} | {made} | {', '.join(pages[name])} | {link} |")
     parts = [

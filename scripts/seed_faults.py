@@ -95,7 +95,7 @@ def product_texts(root: Path) -> dict[str, str]:
     return texts
 
 
-def place_of(fault: Fault, texts: dict[str, str]) -> tuple[str, str]:
+def apply_fault(fault: Fault, texts: dict[str, str]) -> tuple[str, str]:
     """Returns the file of a fault and its text with the fault in it, or ("", why there is none)."""
     found = {name: text.count(fault.find) for name, text in texts.items() if fault.find in text}
     if sum(found.values()) != 1:
@@ -150,7 +150,7 @@ class Copy:
         command = [sys.executable, "-m", "compileall", "-q", *compiled]
         subprocess.run(command, cwd=self.root, check=True)
 
-    def tests(self, arguments: str) -> Outcome:
+    def run_tests(self, arguments: str) -> Outcome:
         """Runs the tests in a process forked from this one, which has the libraries loaded."""
         start = time.monotonic()
         shutil.rmtree(self._cache, ignore_errors=True)
@@ -192,7 +192,7 @@ class Copy:
                 EDGEKIT_CACHE=str(self._cache / "edgekit"),
             )
             sys.dont_write_bytecode = True
-            for name in [one for one in sys.modules if one.partition(".")[0] == "tests"]:
+            for name in [module for module in sys.modules if module.partition(".")[0] == "tests"]:
                 del sys.modules[name]  # the copy's own are run
             sys.path.insert(0, str(self.root))
             imported = {name: importlib.import_module(name) for name in PACKAGES}
@@ -207,13 +207,13 @@ class Copy:
             sys.stdout.flush()
             os._exit(code)
 
-    def with_fault(self, fault: Fault, tests: str, texts: dict[str, str]) -> Outcome:
-        name, changed = place_of(fault, texts)
+    def try_fault(self, fault: Fault, tests: str, texts: dict[str, str]) -> Outcome:
+        name, changed = apply_fault(fault, texts)
         if not name:
             return Outcome("does not apply", changed)
         try:
             (self.root / name).write_text(changed)
-            return self.tests(tests)
+            return self.run_tests(tests)
         finally:
             (self.root / name).write_text(texts[name])
 
@@ -250,18 +250,18 @@ class Worker:
     @classmethod
     def judge(cls, fault: Fault) -> tuple[Fault, Outcome]:
         for tests in (fault.tests, f"{fault.tests} --all=full"):  # the quick ones first
-            outcome = cls.copy.with_fault(fault, tests, cls.texts)
+            outcome = cls.copy.try_fault(fault, tests, cls.texts)
             if outcome.word not in ("survived", "no test ran"):
                 break
         if outcome.word == "killed":
             if tests not in cls.sound:
-                cls.sound[tests] = cls.copy.tests(tests)
+                cls.sound[tests] = cls.copy.run_tests(tests)
             if cls.sound[tests].word != "survived":
                 outcome = Outcome("tests fail without it", cls.sound[tests].detail)
         return fault, outcome
 
 
-def run(faults: list[Fault], jobs: int) -> dict[str, Outcome]:
+def run_faults(faults: list[Fault], jobs: int) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="edgekit-faults-") as folder:
         workers = multiprocessing.get_context("fork").Pool(jobs, Worker.begin, [folder])
@@ -274,7 +274,7 @@ def run(faults: list[Fault], jobs: int) -> dict[str, Outcome]:
     return outcomes
 
 
-def record(outcomes: dict[str, Outcome]) -> None:
+def record_outcomes(outcomes: dict[str, Outcome]) -> None:
     """Writes the outcomes into the file; comments, order and everything else stay."""
     lines = FAULTS.read_text().splitlines()
     current = ""
@@ -310,7 +310,7 @@ def main() -> int:
         texts = product_texts(ROOT)
         outcomes: dict[str, Outcome] = {}
         for fault in faults:
-            name, why = place_of(fault, texts)
+            name, why = apply_fault(fault, texts)
             missing = missing_tests(fault)
             if not name or missing:
                 why = why if not name else f"no test matches {missing}"
@@ -318,9 +318,9 @@ def main() -> int:
                 print(f"does not apply {fault.id}: {why}")
         print(f"{len(faults) - len(outcomes)} of {len(faults)} seeded faults apply")
         return 1 if any(f.killed and f.id in outcomes for f in faults) else 0
-    outcomes = run(faults, max(1, options.jobs))
+    outcomes = run_faults(faults, max(1, options.jobs))
     if options.record:
-        record(outcomes)
+        record_outcomes(outcomes)
     summary = Counter(outcome.word for outcome in outcomes.values())
     print(", ".join(f"{count} {word}" for word, count in summary.most_common()))
     lost = [f.id for f in faults if f.killed and outcomes[f.id].word != "killed"]

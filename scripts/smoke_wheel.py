@@ -60,11 +60,11 @@ def main() -> int:
             folder = Path(work, str(number))
             for path in built:
                 try:
-                    smoke(install(path, folder / "venv", python), folder / path.name)
+                    check_installed(install(path, folder / "venv", python), folder / path.name)
                 except Failed as error:
                     print(f"{path.name} with {python}: {error}", file=sys.stderr)
                     return 1
-                print(f"{path.name}: installs and runs with {said(python)}", flush=True)
+                print(f"{path.name}: installs and runs with {printed_version(python)}", flush=True)
     return 0
 
 
@@ -90,7 +90,7 @@ def install(path: Path, venv: Path, python: str) -> Path:
     return inside
 
 
-def smoke(python: Path, folder: Path) -> None:
+def check_installed(python: Path, folder: Path) -> None:
     """Runs what is installed.
 
     Raises:
@@ -127,7 +127,7 @@ def expect(step: str, holds: bool) -> None:
         raise Failed(f"{step} does not answer as it must")
 
 
-def said(python: str) -> str:
+def printed_version(python: str) -> str:
     return call(python, "--version").strip()
 
 

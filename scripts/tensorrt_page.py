@@ -6,7 +6,7 @@ from edgekit.errors import ConfigError
 from edgekit.targets import jetpack as jetpack_module
 from edgekit.targets import loader
 from edgekit.targets.loader import get
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
 from edgekit.tensorrt.plugin_families import plugin_facts
 from edgekit.tensorrt.releases import (
@@ -158,7 +158,7 @@ def tensorrt_page() -> str:
     """Returns the Markdown page."""
     text = _GUIDE.format(
         order=", ".join(f"`{name}`" for name in feature_facts().give_up),
-        refusal=_refusal(),
+        refusal=_refusal_example(),
         families="\n".join(_families()),
         settings="\n".join(_settings()),
     )
@@ -189,7 +189,7 @@ def _settings() -> list[str]:
             f"`{name}`",
             since,
             lacking,
-            _needs(row),
+            _describe_needs(row),
             row.guide,
             ", ".join(sources(row.source)),
         )
@@ -197,7 +197,7 @@ def _settings() -> list[str]:
     return lines
 
 
-def _needs(row: SettingRow) -> str:
+def _describe_needs(row: SettingRow) -> str:
     """What a setting needs, in a few words."""
     parts = [f"{row.typing}ly typed networks" if row.typing else ""]
     parts.append(f"precision {' or '.join(row.precision)}" if row.precision else "")
@@ -217,11 +217,11 @@ def _families() -> list[str]:
         "plan": "nothing: the plan has the kernel",
     }
     lines = table_head(("Kind", "", "TensorRT", "Deprecated", "Needed to run it", "Source"))
-    for name, one in plugin_facts().families.items():
-        since = f"{one.since} and later" if one.since else "all"
-        deprecated = f"{one.deprecated} and later" if one.deprecated else ""
-        where = ", ".join(sources(one.source))
-        cells = (f"`{name}`", one.what, since, deprecated, travels[one.travels], where)
+    for name, family in plugin_facts().families.items():
+        since = f"{family.since} and later" if family.since else "all"
+        deprecated = f"{family.deprecated} and later" if family.deprecated else ""
+        where = ", ".join(sources(family.source))
+        cells = (f"`{name}`", family.what, since, deprecated, travels[family.travels], where)
         lines.append(table_row(cells))
     return lines
 
@@ -235,7 +235,7 @@ def _running() -> list[str]:
             since = "CUDA 11.7 and later"
         elif row.compute_capability:
             since += f", compute capability {row.compute_capability} and later"
-        where = ", ".join(f"`{one}`" for one in row.where)
+        where = ", ".join(f"`{place}`" for place in row.where)
         cells = (f"`{name}`", row.what, where, since, row.guide, ", ".join(sources(row.source)))
         lines.append(table_row(cells))
     return lines
@@ -261,7 +261,7 @@ def _releases() -> list[str]:
     jetpacks = _jetpacks()
     lines = table_head(("", *(f"TensorRT {text}" for text, _ in jetpacks)))
     lines.append(table_row(("JetPack", *(packs for _, packs in jetpacks))))
-    lines.append(table_row(("Python", *(_python_of(packs) for _, packs in jetpacks))))
+    lines.append(table_row(("Python", *(_python_version(packs) for _, packs in jetpacks))))
     lines.append(table_row(("DLA of an AGX Orin", *(_drives(text) for text, _ in jetpacks))))
     lines += [
         table_row((what, *("yes" if release(text).has(name) else "" for text, _ in jetpacks)))
@@ -271,7 +271,7 @@ def _releases() -> list[str]:
 
 
 def _drives(tensorrt: str) -> str:
-    return "yes" if drives_dla(get(_BOARD), tensorrt) else ""
+    return "yes" if supports_dla(get(_BOARD), tensorrt) else ""
 
 
 def _builds() -> list[str]:
@@ -295,7 +295,7 @@ def _attempts(attempts: tuple[BuildAttempt, ...]) -> str:
     return first + (f"; {more} fall-back{'s' if more > 1 else ''}" if more else "")
 
 
-def _refusal() -> str:
+def _refusal_example() -> str:
     places = {"build.mode": "net.yaml:6:3", "build.strip": "net.yaml:7:3"}
     try:
         decide(
@@ -343,5 +343,5 @@ def _range(row: FeatureRule) -> str:
     return " ".join(part for part in (since, until) if part) or "all"
 
 
-def _python_of(jetpack: str) -> str:
+def _python_version(jetpack: str) -> str:
     return str(release_facts().python.get(jetpack.strip().split(".")[0], ""))

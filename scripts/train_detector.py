@@ -76,9 +76,11 @@ class C2f(nn.Module):  # type: ignore[misc]
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        one, two = self.first(x).chunk(2, 1)
-        three = self.inner(two)
-        return self.last(torch.cat((one, two, two + three if self.shortcut else three), 1))
+        first_half, second_half = self.first(x).chunk(2, 1)
+        three = self.inner(second_half)
+        return self.last(
+            torch.cat((first_half, second_half, second_half + three if self.shortcut else three), 1)
+        )
 
 
 class Detector(nn.Module):  # type: ignore[misc]
@@ -116,11 +118,11 @@ class Detector(nn.Module):  # type: ignore[misc]
         near = self.up(torch.cat((up, fine), 1))
         far = self.end(torch.cat((self.down(near), coarse), 1))
         both = near, far
-        boxes = [part(one) for part, one in zip(self.boxes, both, strict=True)]
-        scores = [part(one) for part, one in zip(self.scores, both, strict=True)]
+        boxes = [part(level) for part, level in zip(self.boxes, both, strict=True)]
+        scores = [part(level) for part, level in zip(self.scores, both, strict=True)]
         return (
-            torch.cat([one.view(len(one), 4 * BINS, -1) for one in boxes], -1),
-            torch.cat([one.view(len(one), len(CLASSES), -1) for one in scores], -1),
+            torch.cat([raw.view(len(raw), 4 * BINS, -1) for raw in boxes], -1),
+            torch.cat([raw.view(len(raw), len(CLASSES), -1) for raw in scores], -1),
         )
 
     def distances(self, boxes: Tensor) -> Tensor:
@@ -208,20 +210,20 @@ def loss(net: Detector, x: Tensor, truth: Tensor, kinds: Tensor) -> Tensor:
     return (result - _BINS * (near.mean(-1) * share).sum()) / total
 
 
-def data(count: int) -> tuple[Tensor, Tensor, Tensor]:
+def make_data(count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Returns pictures (uint8), boxes and classes of as many scenes, padded."""
     scenes = [scene(FIRST + number) for number in range(count)]
-    most = max(len(one.classes) for one in scenes)
+    most = max(len(picture.classes) for picture in scenes)
     boxes = torch.zeros(count, most, 4)
     kinds = torch.full((count, most), -1)
-    for row, one in enumerate(scenes):
-        boxes[row, : len(one.boxes)] = torch.from_numpy(one.boxes)
-        kinds[row, : len(one.classes)] = torch.from_numpy(one.classes)
-    pictures = torch.from_numpy(np.stack([one.picture.transpose(2, 0, 1) for one in scenes]))
+    for row, drawn in enumerate(scenes):
+        boxes[row, : len(drawn.boxes)] = torch.from_numpy(drawn.boxes)
+        kinds[row, : len(drawn.classes)] = torch.from_numpy(drawn.classes)
+    pictures = torch.from_numpy(np.stack([drawn.picture.transpose(2, 0, 1) for drawn in scenes]))
     return pictures, boxes, kinds
 
 
-def varied(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+def augment(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Mirrors, turns by quarters and recolours a batch."""
     if torch.rand(()) < 0.5:
         x, boxes = (
@@ -241,12 +243,16 @@ def varied(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
 def train(steps: int, batch: int, scenes: int) -> Detector:
     """Returns the trained network (the running mean of its weights), normalisations fused."""
     torch.manual_seed(0)
-    pictures, boxes, kinds = data(scenes)
+    pictures, boxes, kinds = make_data(scenes)
     net = Detector()
-    count = sum(one.numel() for one in net.parameters())
+    count = sum(parameter.numel() for parameter in net.parameters())
     print(f"{count:,} parameters, {scenes} scenes, {steps} steps of {batch}", flush=True)
-    decayed = [one for one in net.parameters() if one.ndim > 1 and one.requires_grad]
-    rest = [one for one in net.parameters() if one.ndim == 1]
+    decayed = [
+        parameter
+        for parameter in net.parameters()
+        if parameter.ndim > 1 and parameter.requires_grad
+    ]
+    rest = [parameter for parameter in net.parameters() if parameter.ndim == 1]
     chosen = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": 5e-3}, {"params": rest, "weight_decay": 0.0}]
     )
@@ -257,7 +263,7 @@ def train(steps: int, batch: int, scenes: int) -> Detector:
         for group in chosen.param_groups:
             group["lr"] = rate
         rows = torch.randint(scenes, (batch,))
-        x, truth = varied(pictures[rows].float() / 255, boxes[rows])
+        x, truth = augment(pictures[rows].float() / 255, boxes[rows])
         value = loss(net, x, truth, kinds[rows])
         chosen.zero_grad()
         value.backward()
@@ -265,30 +271,30 @@ def train(steps: int, batch: int, scenes: int) -> Detector:
         chosen.step()
         summed += value.item()
         keep = 0.998 * (1 - math.exp(-step / 300))
-        for name, one in net.state_dict().items():
-            if one.dtype.is_floating_point:
-                mean[name].lerp_(one, 1 - keep)
+        for name, parameter in net.state_dict().items():
+            if parameter.dtype.is_floating_point:
+                mean[name].lerp_(parameter, 1 - keep)
         if step % 100 == 99:
             print(f"{step + 1}: {summed / 100:.3f}, {time.monotonic() - start:.0f} s", flush=True)
             summed = 0.0
     net.load_state_dict(mean)
-    return fused(net)
+    return fuse_all(net)
 
 
-def fused(net: Detector) -> Detector:
+def fuse_all(net: Detector) -> Detector:
     net.eval()
-    for one in list(net.modules()):
-        if isinstance(one, Conv):
-            one.fuse()
+    for module in list(net.modules()):
+        if isinstance(module, Conv):
+            module.fuse()
     return net
 
 
-def trained(path: Path) -> Detector:
+def load_trained(path: Path) -> Detector:
     """Returns the network with the weights of an exported file."""
-    net = fused(Detector())
+    net = fuse_all(Detector())
     values: dict[str, Any] = {
-        one.name: torch.from_numpy(numpy_helper.to_array(one).copy())
-        for one in onnx.load(path).graph.initializer
+        weight.name: torch.from_numpy(numpy_helper.to_array(weight).copy())
+        for weight in onnx.load(path).graph.initializer
     }
     names = net.state_dict()
     net.load_state_dict({name: values[name] for name in names})
@@ -321,7 +327,7 @@ def export(net: Detector, path: Path, size: int) -> None:
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
-def precision(path: Path, size: int) -> Precision:
+def measure_precision(path: Path, size: int) -> Precision:
     """Returns the exported network's precision on scenes that it was not trained on."""
     model = load(path)
     found = recognise(model, file_metadata(path))
@@ -330,10 +336,10 @@ def precision(path: Path, size: int) -> Precision:
     runs, kept = session(model, outputs=names), Options(score=0.001)
     truths, objects = [], []
     for seed in range(HELD_OUT, HELD_OUT + 300):
-        one = scene(seed, size)
-        maps = dict(zip(names, runs.run(None, {"images": prepared(one.picture)}), strict=True))
+        drawn = scene(seed, size)
+        maps = dict(zip(names, runs.run(None, {"images": prepared(drawn.picture)}), strict=True))
         objects += detect(found.head, maps, kept)
-        truths.append(Truth(one.boxes, one.classes, np.zeros(len(one.classes), bool)))
+        truths.append(Truth(drawn.boxes, drawn.classes, np.zeros(len(drawn.classes), bool)))
     return mean_precision(truths, objects)
 
 
@@ -348,10 +354,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.export:
-        export(trained(TRAINED), Path(options.export[1]), int(options.export[0]))
+        export(load_trained(TRAINED), Path(options.export[1]), int(options.export[0]))
         return
     export(train(options.steps, options.batch, options.scenes), options.out, SIZE)
-    print(precision(options.out, SIZE))
+    print(measure_precision(options.out, SIZE))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ from edgekit_device.benchmark.statistics import summary as latency_summary
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import left_out, read
+from edgekit_device.protocol.codec import omitted_fields, read
 from edgekit_device.protocol.fields import Clock
 from edgekit_device.release.journal import TakenBack
 
@@ -375,7 +375,7 @@ def _measured(
             **{
                 key: list(value) if isinstance(value := getattr(facts, key), tuple) else value
                 for key in _COPIED_KEYS
-                if key not in left_out(facts)
+                if key not in omitted_fields(facts)
             },
             "trtexec": trtexec,
         }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.buildlog.facts import BuildLog, Fallback, LogLoadable
 from edgekit.buildlog.layer_names import LayerNames
-from edgekit.dla.memory import memory
+from edgekit.dla.memory import predict_need
 from edgekit.dla.rule_files import RuleSource, sources_file
 from edgekit.dla.verdicts import Judgement, MemoryNeed
 from edgekit.knowledge import data_folder, read_facts
@@ -635,7 +635,7 @@ def _loadables(
         if loadable.pools is not None and theirs:
             # sizes for the builder's own layers: a wrong set is not reported again as a wrong size
             by_layer = judgement.precisions or judgement.precision
-            need = memory(network, theirs, target, by_layer)
+            need = predict_need(network, theirs, target, by_layer)
             sizes = pools(need, loadable.pools)
         inside, expected = set(theirs), set(mine)
         rows.append(

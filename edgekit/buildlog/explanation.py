@@ -26,7 +26,7 @@ from edgekit.dla.rules import load_rules
 from edgekit.errors import UsageError
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
-from edgekit.targets.releases import drives_dla, parse_version
+from edgekit.targets.releases import parse_version, supports_dla
 from edgekit.text import counted, listed
 
 _SLOTS = "memory.loadables"
@@ -202,7 +202,7 @@ def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
     if not version or parse_version(version) < (8, 4):
         return None
     return [
-        one for one in boards or map(get, names()) if one.dla.cores and drives_dla(one, version)
+        one for one in boards or map(get, names()) if one.dla.cores and supports_dla(one, version)
     ]
 
 

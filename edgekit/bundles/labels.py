@@ -8,7 +8,7 @@ from pathlib import Path
 from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.text import counted
-from edgekit_device.arrays.classes import classes_of
+from edgekit_device.arrays.classes import class_shape
 
 MOST_BYTES = 16 << 20
 
@@ -27,7 +27,7 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
     Raises:
         DataError: "data.labels".
     """
-    found = classes_of(shape)
+    found = class_shape(shape)
     if found is None:
         raise _bad_labels(
             path,

@@ -38,7 +38,7 @@ from edgekit.network.source import (
     parse_builtin,
     refuse_foreign,
 )
-from edgekit.targets.loader import get, names, same_words, unknown_target
+from edgekit.targets.loader import get, match_words, names, unknown_target
 from edgekit_device.protocol.fields import DEVICES
 
 # common names for a model's file, which look like other keys
@@ -425,7 +425,7 @@ def _without_cascades(faults: list[_Fault]) -> list[Problem]:
 def _unknown_target(document: YamlDocument) -> list[Problem]:
     """Reports a wrong board name together with the other errors."""
     name = document.value.get("target")
-    if not isinstance(name, str) or name in names() or same_words(name):
+    if not isinstance(name, str) or name in names() or match_words(name):
         return []
     error = unknown_target(name)
     return [Problem(error.message, document.where(("target",)), error.hint)]
@@ -436,7 +436,7 @@ def _unknown_mode(document: YamlDocument) -> list[Problem]:
     name, mode = document.value.get("target"), document.value.get("power_mode")
     if not isinstance(name, str) or not isinstance(mode, str):
         return []
-    if name not in names() and same_words(name) is None:
+    if name not in names() and match_words(name) is None:
         return []
     try:
         get(name).mode(mode)

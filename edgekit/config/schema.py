@@ -29,8 +29,8 @@ from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
 from edgekit.network.ranges import check_range, parse_axis, parse_shape, varies
 from edgekit.reference.gate import Metric, impossible
-from edgekit.targets.loader import device_named, same_words
-from edgekit.targets.releases import spelled
+from edgekit.targets.loader import match_words, parse_device
+from edgekit.targets.releases import parse_release
 from edgekit_device.protocol.fields import DAY_S
 
 if TYPE_CHECKING:
@@ -608,7 +608,7 @@ class PinSection(Section):
     layers: str = Field(
         description="Names of layers, ONNX nodes or PyTorch modules (glob).", examples=["*/conv1"]
     )
-    device: Annotated[Literal["GPU", "DLA", "DLA0", "DLA1"], BeforeValidator(device_named)] = Field(
+    device: Annotated[Literal["GPU", "DLA", "DLA0", "DLA1"], BeforeValidator(parse_device)] = Field(
         description="Device for these layers; `dla:0`, `dla:1`, `gpu` and `0`, as Ultralytics "
         "writes them, are DLA0, DLA1 and the GPU.",
         examples=["DLA"],
@@ -1289,14 +1289,14 @@ class ConfigFile(Section):
     @classmethod
     def _board(cls, name: str) -> str:
         """Returns the board's own name if its words are in another order."""
-        return same_words(name) or name
+        return match_words(name) or name
 
     @field_validator("tensorrt")
     @classmethod
     def _release(cls, text: str | None) -> str | None:
         """Returns the release's standard spelling; an unknown release is refused later."""
         with suppress(UsageError):
-            return None if text is None else spelled(text)
+            return None if text is None else parse_release(text)
         return text
 
     @model_validator(mode="after")

@@ -16,7 +16,15 @@ from edgekit.errors import LOST_CODES, BoardError, BundleError
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import Rule, anything, parse_json, read, record, says, write
+from edgekit_device.protocol.codec import (
+    Rule,
+    anything,
+    parse_json,
+    read,
+    record,
+    with_schema,
+    write,
+)
 from edgekit_device.protocol.failure import Failed, Failure
 
 if TYPE_CHECKING:
@@ -368,7 +376,7 @@ class _Lines:
 def row_of(answered: type, lost: type) -> Rule:
     """Returns the rule of a row: a board's answer, or its failure."""
     good, failed = record(answered), record(lost)
-    return says(
+    return with_schema(
         lambda value: (
             failed(value) if isinstance(value, dict) and value.get("error") else good(value)
         ),

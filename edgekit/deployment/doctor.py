@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from edgekit.deployment.board import DescribedBoard
 from edgekit.removed import FormerDict
 from edgekit.targets.board import Target
-from edgekit.targets.releases import as_planned, is_planned_release
+from edgekit.targets.releases import is_planned_release, trim_to_plan
 from edgekit_device.board.probe import Probe
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -480,7 +480,7 @@ def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
             "The config's TensorRT",
             "ok" if same else "missing",
             f"planned for {planned.tensorrt}, the board has {installed}",
-            "" if same else f"tensorrt: {as_planned(installed, planned.tensorrt)}",
+            "" if same else f"tensorrt: {trim_to_plan(installed, planned.tensorrt)}",
         )
 
 

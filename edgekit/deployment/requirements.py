@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.deployment.doctor import INSTALL_RUNTIME, NO_NUMPY, NOTHING_RUNS, has_runtime
 from edgekit.errors import BoardError, EnvironmentLack
-from edgekit.targets.releases import as_planned, drives_dla, is_planned_release
+from edgekit.targets.releases import is_planned_release, supports_dla, trim_to_plan
 from edgekit_device.protocol.fields import DEVICES
 from edgekit_device.versions import parse_version
 
@@ -76,7 +76,7 @@ def require_release(board: str, probe: Probe, planned: str) -> None:
             f"the board has TensorRT {release}, but the plan is for {planned}",
             code="board.other-tensorrt",
             where=board,
-            hint=f"set tensorrt: {as_planned(release, planned)} in the configuration, "
+            hint=f"set tensorrt: {trim_to_plan(release, planned)} in the configuration, "
             "because the DLA rules differ",
         )
 
@@ -91,7 +91,7 @@ def require_cores(board: str, probe: Probe, target: Target, used: Collection[str
         used: The plan's cores, "DLA0" and so on.
     """
     release, cores = release_of(probe), probe.dla.cores
-    if release and not drives_dla(target, release):
+    if release and not supports_dla(target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
     elif cores is not None and set(used).difference(DEVICES[: cores + 1]):
         why = f"TensorRT has {cores} DLA cores on the board"

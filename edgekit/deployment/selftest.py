@@ -18,7 +18,7 @@ from edgekit.deployment.doctor import Doctor, VisitedBoards
 from edgekit.files import write_atomically
 from edgekit.network.model import FOLLOWED
 from edgekit.removed import FormerDict
-from edgekit.targets.loader import of_board
+from edgekit.targets.loader import find_by_board_id
 from edgekit.tensorrt.releases import release
 from edgekit_device.build.request import (
     Attempt,
@@ -63,7 +63,7 @@ def start(client: BoardClient) -> StartedJob:
     digest = hashlib.sha256(model).hexdigest()
     if client.missing([digest], verify=True):
         client.receive({digest: model})
-    board = of_board(probe.board_id or "")
+    board = find_by_board_id(probe.board_id or "")
     request = selftest_request(digest, version, strong)
     if board is not None:
         request = replace(request, dla=board.dla.layouts)

@@ -23,7 +23,7 @@ from edgekit.detection.walk import (
     region,
     unexplained,
 )
-from edgekit.network.graph import Node, OnnxGraph
+from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import Model
 from edgekit_device.detection.head import AnchorHead, Head, Level
 
@@ -130,7 +130,7 @@ def _level(model: Model, tensor: str) -> _Level | Unlike:
             "YOLOv5 are (2 x sigmoid) squared",
         )
     shapes = [graph.shape(name) for name in way.sources]
-    if [one[1:] for one in shapes] != [(count * values, height, width)]:
+    if [shape[1:] for shape in shapes] != [(count * values, height, width)]:
         read = ", ".join(f"{name!r} {list(graph.shape(name))}" for name in way.sources)
         return _unlike(
             2,
@@ -167,10 +167,10 @@ def _factor(graph: OnnxGraph, way: Region) -> float:
     """Returns the anchor's size for a constant of 1: 1 if the sigmoid is doubled before it is
     squared, else 1/4.
     """
-    squares = [one for one in way.nodes if one.op == "Pow" or (one.op == "Mul" and _same(one))]
+    squares = [
+        node
+        for node in way.nodes
+        if node.op == "Pow" or (node.op == "Mul" and node.inputs[0] == node.inputs[1])
+    ]
     before = [region(graph, square.inputs[0], MOVES | {"Mul"}) for square in squares[:1]]
-    return float(np.prod([value for one in before for value in one.scalars(graph)])) ** 2 / 4
-
-
-def _same(node: Node) -> bool:
-    return node.inputs[0] == node.inputs[1]
+    return float(np.prod([value for part in before for value in part.scalars(graph)])) ** 2 / 4

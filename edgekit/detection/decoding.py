@@ -56,7 +56,7 @@ class Decoding:
         )
         part = model.cut([node.name for node in between.nodes], [*feeds], [self.result])
         if not clip:
-            part = replace(part, proto=_without(part.proto, [one.name for one in self.bounds]))
+            part = replace(part, proto=_without(part.proto, [bound.name for bound in self.bounds]))
         found: np.ndarray = session(part).run(None, feeds)[0]
         return found.astype(np.float32)
 
@@ -65,7 +65,7 @@ def _without(proto: onnx.ModelProto, bounds: list[str]) -> onnx.ModelProto:
     """Returns the model with the nodes in ``bounds`` as Identity of their first activation."""
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
-    constants = {one.name for one in changed.graph.initializer}
+    constants = {constant.name for constant in changed.graph.initializer}
     for node in changed.graph.node:
         if node.name in bounds:
             kept = next(name for name in node.input if name not in constants)

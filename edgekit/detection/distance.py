@@ -74,7 +74,9 @@ def recognise_distance(model: Model, metadata: Mapping[str, str]) -> Recognised 
     prototypes = [part.prototypes] if part.prototypes else []
     if lost := unexplained(graph, [tensors.whole, *prototypes]):
         return _unlike(5, f"the network's output {lost!r} is neither boxes nor masks")
-    maps = [name for one in part.levels for name in (one.boxes, one.scores, one.extra) if name]
+    maps = [
+        name for level in part.levels for name in (level.boxes, level.scores, level.extra) if name
+    ]
     classes = graph.shape(tensors.scores)[1]
     head = Head(
         _family(metadata, part),
@@ -219,7 +221,7 @@ def _with_extra(
         way = region(graph, extra, MOVES | ARITHMETIC | {"Sigmoid"})
         maps = by_level(graph, way.sources)
         shapes = [graph.shape(node.outputs[0]) for node in way.nodes if node.op == "Reshape"]
-        points = [one for one in shapes if len(one) == 4 and one[1] * one[2] == count]
+        points = [shape for shape in shapes if len(shape) == 4 and shape[1] * shape[2] == count]
         if maps.keys() != boxes.keys() or not points:
             node = graph.producer(extra)
             name = node.name if node is not None else extra
@@ -231,12 +233,12 @@ def _with_extra(
             part,
             keypoints=points[-1][1],
             keypoint_size=points[-1][2],
-            reach=next((one for one in scalars if one > 1), 1.0),
+            reach=next((scalar for scalar in scalars if scalar > 1), 1.0),
         )
     if (masks and not part.prototype_stride) or any(len(names) != 1 for names in maps.values()):
         return _unlike(4, f"the maps of {extra!r} are not one a level")
     levels = zip(part.levels, maps.values(), strict=True)
-    return replace(part, levels=tuple(replace(one, extra=name) for one, (name,) in levels))
+    return replace(part, levels=tuple(replace(level, extra=name) for level, (name,) in levels))
 
 
 def _family(metadata: Mapping[str, str], part: DistanceHead) -> str:

@@ -27,7 +27,7 @@ _WITH_VISIBILITY = 3
 _BRIGHT = 140
 
 
-def colour_of(number: int) -> Colour:
+def class_colour(number: int) -> Colour:
     """Returns the colour of a class: red, green and blue, 0 to 255."""
     red, green, blue = colorsys.hsv_to_rgb(number * _HUE % 1.0, 0.9, 0.95)
     return round(red * 255), round(green * 255), round(blue * 255)
@@ -44,35 +44,36 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
     from PIL import Image, ImageDraw
 
     pixels = np.array(image)
-    for one in reversed(objects):
-        if one.mask is not None:
-            inside = np.asarray(one.mask, bool)
-            mixed = (1 - _MASK) * pixels[inside] + _MASK * np.array(colour_of(one.number))
+    for found in reversed(objects):
+        if found.mask is not None:
+            inside = np.asarray(found.mask, bool)
+            mixed = (1 - _MASK) * pixels[inside] + _MASK * np.array(class_colour(found.number))
             pixels[inside] = mixed.round().astype(np.uint8)
     factor = math.ceil(_LEAST / max(image.size))
     drawn = Image.fromarray(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
     pen = ImageDraw.Draw(drawn)
     width = max(2, round(sum(drawn.size) / 2 * _LINE))
-    for one in (_enlarged(found, factor) for found in reversed(objects)):
-        colour = colour_of(one.number)
-        if polygons and one.points:
-            corners = [(point[0], point[1]) for point in one.points]
+    for each in reversed(objects):
+        found = _enlarged(each, factor)
+        colour = class_colour(found.number)
+        if polygons and found.points:
+            corners = [(point[0], point[1]) for point in found.points]
             pen.line([*corners, corners[0]], fill=colour, width=width, joint="curve")
         else:
-            left, top, right, bottom = one.box
+            left, top, right, bottom = found.box
             # the outermost pixels of the box, which ends at the next pixel's beginning
             right, bottom = max(left, right - 1), max(top, bottom - 1)
             pen.rectangle((left, top, right, bottom), outline=colour, width=width)
-            for point in one.points:
+            for point in found.points:
                 _dot(pen, point, colour, width)
-        _label(pen, one, colour, width, drawn.size)
+        _label(pen, found, colour, width, drawn.size)
     return drawn
 
 
-def _enlarged(one: Found, factor: int) -> Found:
-    left, top, right, bottom = (factor * side for side in one.box)
-    points = tuple((factor * x, factor * y, *rest) for x, y, *rest in one.points)
-    return replace(one, box=(left, top, right, bottom), points=points)
+def _enlarged(found: Found, factor: int) -> Found:
+    left, top, right, bottom = (factor * side for side in found.box)
+    points = tuple((factor * x, factor * y, *rest) for x, y, *rest in found.points)
+    return replace(found, box=(left, top, right, bottom), points=points)
 
 
 def _dot(pen: ImageDraw.ImageDraw, point: Sequence[float], colour: Colour, width: int) -> None:
@@ -83,17 +84,17 @@ def _dot(pen: ImageDraw.ImageDraw, point: Sequence[float], colour: Colour, width
 
 
 def _label(
-    pen: ImageDraw.ImageDraw, one: Found, colour: Colour, width: int, size: tuple[int, int]
+    pen: ImageDraw.ImageDraw, found: Found, colour: Colour, width: int, size: tuple[int, int]
 ) -> None:
     from PIL import ImageFont
 
-    text = f"{one.text or one.name or f'class {one.number}'} {one.score:.2f}"
+    text = f"{found.text or found.name or f'class {found.number}'} {found.score:.2f}"
     font = ImageFont.load_default(max(10, 6 * width))
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     wide, high = right - left + 2 * width, bottom - top + 2 * width
     # above the box, or inside at the picture's edge
-    x = max(0.0, min(one.box[0], size[0] - wide))
-    y = one.box[1] - high if one.box[1] >= high else one.box[1]
+    x = max(0.0, min(found.box[0], size[0] - wide))
+    y = found.box[1] - high if found.box[1] >= high else found.box[1]
     pen.rectangle((x, y, x + wide, y + high), fill=colour)
     light = sum(colour) / len(colour) < _BRIGHT
     ink = (255, 255, 255) if light else (0, 0, 0)

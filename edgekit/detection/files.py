@@ -38,7 +38,7 @@ def read_head(path: Path) -> Head:
         ) from error
 
 
-def names_of(given: Path | Sequence[str]) -> list[str]:
+def read_class_names(given: Path | Sequence[str]) -> list[str]:
     """Returns names of classes: the given names, or those in a file.
 
     Args:

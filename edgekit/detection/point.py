@@ -6,6 +6,7 @@ YOLOX's export leaves the grid to the user; with ``--decode_in_inference`` boxes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from edgekit.detection.decoding import decoding
@@ -36,15 +37,18 @@ def recognise_point(model: Model, metadata: Mapping[str, str]) -> Recognised | U
     channels = {graph.shape(name)[1] for name in found}
     for level in found.values():
         if not level.stride:
-            sizes, inputs = graph.shape(level.boxes), [graph.shape(one) for one in graph.inputs]
+            sizes, inputs = graph.shape(level.boxes), [graph.shape(name) for name in graph.inputs]
             return Unlike(
                 _FAMILY, 1, f"the map {level.boxes} of {sizes} is no grid over an input of {inputs}"
             )
-    joined = _joined(graph, set(found), sum(_places(graph, name) for name in found))
+    places = sum(math.prod(graph.shape(name)[2:]) for name in found)
+    joined = _joined(graph, set(found), places)
     if not joined or len(channels) != 1:
         names = ", ".join(found)
         return Unlike(_FAMILY, 1, f"no tensor joins {names} to [batch, places, 5 + classes]")
-    maps = [name for one in found.values() for name in (one.boxes, one.objectness, one.scores)]
+    maps = [
+        name for level in found.values() for name in (level.boxes, level.objectness, level.scores)
+    ]
     if lost := unexplained(graph, maps):
         return Unlike(_FAMILY, 2, f"the output {lost} is not computed from the levels' maps")
     own = decoding(graph, joined, "Exp")
@@ -64,18 +68,13 @@ def _levels(model: Model) -> dict[str, Level]:
         if node.op != "Concat" or len(node.inputs) != 3 or len(shape) != 4:
             continue
         before = [graph.producer(name) for name in node.inputs[1:]]
-        raw = [one.inputs[0] for one in before if one is not None and one.op == "Sigmoid"]
+        raw = [node.inputs[0] for node in before if node is not None and node.op == "Sigmoid"]
         widths = [graph.shape(name)[1] for name in node.inputs]
         if len(raw) == 2 and widths[:2] == [4, 1] and node.attrs["axis"] in (1, -3):
             step = picture_stride(model, (shape[2], shape[3]))
             # a document's stride is 1 or more; 0 is refused by the caller
             found[node.outputs[0]] = Level(step, node.inputs[0], raw[1], raw[0])
     return found
-
-
-def _places(graph: OnnxGraph, tensor: str) -> int:
-    _, _, height, width = graph.shape(tensor)
-    return height * width
 
 
 def _joined(graph: OnnxGraph, levels: set[str], places: int) -> str:

@@ -58,9 +58,12 @@ def mean_precision(truths: Sequence[Truth], found: Sequence[Sequence[Found]]) ->
         truths: Labelled objects by picture.
         found: Found objects by picture, including those with low scores.
     """
-    classes = sorted({int(one) for truth in truths for one in truth.classes[~truth.crowd]})
+    classes = sorted({int(number) for truth in truths for number in truth.classes[~truth.crowd]})
     by_class = [
-        _precision([_of(truth, kind) for truth in truths], [_kept(one, kind) for one in found])
+        _precision(
+            [_of_class(truth, kind) for truth in truths],
+            [_best(objects, kind) for objects in found],
+        )
         for kind in classes
     ]
     values = np.array(by_class) if by_class else np.zeros((1, len(THRESHOLDS)))
@@ -68,14 +71,17 @@ def mean_precision(truths: Sequence[Truth], found: Sequence[Sequence[Found]]) ->
     return Precision(float(values[:, 0].mean()), float(values.mean()), objects)
 
 
-def _of(truth: Truth, kind: int) -> tuple[np.ndarray, np.ndarray]:
+def _of_class(truth: Truth, kind: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns boxes and crowds of a class."""
     mine = truth.classes == kind
     return truth.boxes[mine], truth.crowd[mine]
 
 
-def _kept(found: Sequence[Found], kind: int) -> list[Found]:
-    return sorted((one for one in found if one.number == kind), key=lambda one: -one.score)[:_MOST]
+def _best(found: Sequence[Found], kind: int) -> list[Found]:
+    """Returns the objects of a class with the highest scores, at most ``_MOST``."""
+    return sorted((each for each in found if each.number == kind), key=lambda each: -each.score)[
+        :_MOST
+    ]
 
 
 def _precision(
@@ -83,12 +89,12 @@ def _precision(
 ) -> np.ndarray:
     """Returns the average precision of a class at each threshold."""
     matches = [
-        _matched(boxes, crowd, np.array([one.box for one in its]).reshape(-1, 4))
+        _matched(boxes, crowd, np.array([each.box for each in its]).reshape(-1, 4))
         for (boxes, crowd), its in zip(truths, found, strict=True)
     ]
-    right = np.concatenate([one for one, _ in matches], axis=1)
-    ignored = np.concatenate([one for _, one in matches], axis=1)
-    scores = np.array([one.score for its in found for one in its])
+    right = np.concatenate([hits for hits, _ in matches], axis=1)
+    ignored = np.concatenate([skipped for _, skipped in matches], axis=1)
+    scores = np.array([each.score for its in found for each in its])
     order = np.argsort(-scores, kind="stable")
     wanted = sum(int((~crowd).sum()) for _, crowd in truths)
     result = []
@@ -119,10 +125,10 @@ def _matched(
         near = row >= THRESHOLDS[:, None] - 1e-10
         own = np.where(near & ~taken & ~crowd, row, -1.0)
         best = own.argmax(axis=1)
-        one = own[np.arange(len(THRESHOLDS)), best] >= 0
-        taken[np.flatnonzero(one), best[one]] = True
-        right[:, number] = one
-        ignored[:, number] = ~one & (near & crowd).any(axis=1)
+        matched = own[np.arange(len(THRESHOLDS)), best] >= 0
+        taken[np.flatnonzero(matched), best[matched]] = True
+        right[:, number] = matched
+        ignored[:, number] = ~matched & (near & crowd).any(axis=1)
     return right, ignored
 
 

@@ -64,7 +64,7 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
     joined = _joined(graph)
     boxes, own = _boxes(graph, joined)
     scores, points = _scores(graph, joined, boxes)
-    _nothing_else(graph, [one for one in (boxes, scores, points) if one])
+    _nothing_else(graph, [part for part in (boxes, scores, points) if part])
     size = _picture(graph)
     tensors: dict[str, tuple[str, ...]] = {"offsets": (boxes.tensor,), "logits": (scores.tensor,)}
     assumed = ""
@@ -82,7 +82,7 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
     classes = scores.values - (part.scores == "softmax")
     head = Head(
         "RetinaFace" if points else "SSD" if part.scores == "softmax" else "RetinaNet",
-        tuple(name for one in (boxes, scores, points) if one for name in one.maps),
+        tuple(name for part in (boxes, scores, points) if part for name in part.maps),
         class_names(metadata, classes),
         assumed,
         prior=part,
@@ -99,10 +99,10 @@ def _joined(graph: OnnxGraph) -> list[Joined]:
             continue
         maps = [_map(graph, name) for name in node.inputs]
         shapes = [graph.shape(name) for name in maps if name]
-        if len(shapes) < len(maps) or any(len(one) != 4 or one[1] % shape[2] for one in shapes):
+        if len(shapes) < len(maps) or any(len(size) != 4 or size[1] % shape[2] for size in shapes):
             continue
-        if sum(math.prod(one[1:]) for one in shapes) == shape[1] * shape[2]:
-            sizes = tuple((one[1] // shape[2], one[2], one[3]) for one in shapes)
+        if sum(math.prod(size[1:]) for size in shapes) == shape[1] * shape[2]:
+            sizes = tuple((size[1] // shape[2], size[2], size[3]) for size in shapes)
             found.append(Joined(node.outputs[0], tuple(filter(None, maps)), shape[2], sizes))
     return found
 
@@ -116,12 +116,12 @@ def _map(graph: OnnxGraph, tensor: str) -> str | None:
 
 def _boxes(graph: OnnxGraph, joined: Sequence[Joined]) -> tuple[Joined, Decoding | None]:
     """Returns the joined offsets of boxes, and the network's own decoding."""
-    fours = [one for one in joined if one.values == 4]
+    fours = [each for each in joined if each.values == 4]
     if not fours:
         raise Differs(0, "no Concat joins maps by level to offsets [batch, priors, 4]")
-    for one in fours:
-        if own := decoding(graph, one.tensor, "Exp"):
-            return one, own
+    for each in fours:
+        if own := decoding(graph, each.tensor, "Exp"):
+            return each, own
     if len(fours) > 1:
         raise Differs(1, f"both {fours[0].tensor} and {fours[1].tensor} have four values a prior")
     return fours[0], None
@@ -131,27 +131,27 @@ def _scores(
     graph: OnnxGraph, joined: Sequence[Joined], boxes: Joined
 ) -> tuple[Joined, Joined | None]:
     """Returns the joined values of the classes, and of landmarks."""
-    others = [one for one in joined if one is not boxes and one.sizes == boxes.sizes]
+    others = [each for each in joined if each is not boxes and each.sizes == boxes.sizes]
     if not others:
         raise Differs(
             1,
             f"offsets are joined in {boxes.tensor} ({_levels(boxes)}), but no Concat joins "
             "classes of the same levels",
         )
-    active = [one for one in others if _activation(graph, one)]
+    active = [each for each in others if _activation(graph, each)]
     if not active:
         # raw values: those of five landmarks are ten
-        active = [one for one in others if len(others) == 1 or one.values != 10]
-    points = [one for one in others if one not in active]
-    if len(active) != 1 or len(points) > 1 or any(one.values % 2 for one in points):
-        names = ", ".join(one.tensor for one in others)
+        active = [each for each in others if len(others) == 1 or each.values != 10]
+    points = [each for each in others if each not in active]
+    if len(active) != 1 or len(points) > 1 or any(each.values % 2 for each in points):
+        names = ", ".join(each.tensor for each in others)
         raise Differs(1, f"which are the classes of the boxes in {boxes.tensor}: {names}")
     return active[0], points[0] if points else None
 
 
 def _activation(graph: OnnxGraph, scores: Joined) -> str:
     """Returns the operator that turns values into scores: "Softmax", "Sigmoid" or ""."""
-    return next((one for one in ("Softmax", "Sigmoid") if _activated(graph, scores, one)), "")
+    return next((name for name in ("Softmax", "Sigmoid") if _activated(graph, scores, name)), "")
 
 
 def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def _published(
         PriorLevel(
             boxes.maps[number],
             scores.maps[number],
-            tuple(tuple(map(_short, one)) for one in priors),
+            tuple(tuple(map(_short, prior)) for prior in priors),
             step,
             points.maps[number] if points else "",
         )
@@ -202,7 +202,7 @@ def _published(
 
 def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
     """Refuses a network whose head is not the last part: Faster R-CNN's proposals."""
-    maps = [name for one in joined for name in one.maps]
+    maps = [name for each in joined for name in each.maps]
     if lost := unexplained(graph, maps):
         raise Differs(2, f"the output {lost} is not computed from the levels' maps")
     for node in later(graph, maps):
@@ -285,7 +285,7 @@ def _asked(
 
 def _rows(result: np.ndarray, boxes: Joined, own: Decoding) -> np.ndarray:
     """Returns the first frame's rows."""
-    rows = sum(math.prod(one) for one in boxes.sizes)
+    rows = sum(math.prod(size) for size in boxes.sizes)
     if result.size % (rows * 4):
         raise Differs(3, f"{own.result} has not four values for each of {rows} priors")
     first: np.ndarray = result.reshape(-1, rows, 4)[0]
@@ -329,7 +329,7 @@ def _priors(
             PriorLevel(
                 boxes.maps[number],
                 scores.maps[number],
-                tuple(tuple(map(_short, one)) for one in first),
+                tuple(tuple(map(_short, prior)) for prior in first),
                 (_short(step[0]), _short(step[1])),
                 points.maps[number] if points else "",
             )

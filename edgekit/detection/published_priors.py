@@ -77,7 +77,7 @@ def _halved(sizes: Sizes, width: int, height: int, stride: int) -> bool:
 def _ssd300(sizes: Sizes, width: int, height: int) -> Published:
     scales = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
     ratios = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))
-    steps = tuple((float(one), float(one)) for one in (8, 16, 32, 64, 100, 300))
+    steps = tuple((float(step), float(step)) for step in (8, 16, 32, 64, 100, 300))
     return _ssd("torchvision's ssd300_vgg16", scales, ratios, steps, width, height)
 
 
@@ -134,5 +134,5 @@ def _retinaface(sizes: Sizes) -> Published:
     for number in range(len(sizes)):
         step = 8.0 * 2**number
         shapes = (16.0 * 4**number, 32.0 * 4**number)
-        places.append((tuple((step / 2, step / 2, one, one) for one in shapes), (step, step)))
+        places.append((tuple((step / 2, step / 2, side, side) for side in shapes), (step, step)))
     return Published("RetinaFace", tuple(places), (0.1, 0.1, 0.2, 0.2), "softmax", 0.0, False)

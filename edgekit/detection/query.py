@@ -67,7 +67,7 @@ def _found(model: Model) -> Recognised:
     last = [graph.producer(_source(graph, name)) for name in graph.outputs]
     if len(last) == 1 and last[0] is not None and last[0].op == "Concat":
         return _joined(model, last[0])
-    gathered = [one for one in last if one is not None and one.op == "GatherElements"]
+    gathered = [node for node in last if node is not None and node.op == "GatherElements"]
     tops = [
         name
         for name, node in zip(graph.outputs, last, strict=True)
@@ -102,7 +102,7 @@ def _pair(model: Model) -> Recognised:
             return _recognised(model, logits, _boxes(graph, boxes))
         except Differs as error:
             differences.append(error)
-    raise max(differences, key=lambda one: one.matched)
+    raise max(differences, key=lambda difference: difference.matched)
 
 
 def _joined(model: Model, concat: Node) -> Recognised:
@@ -222,7 +222,7 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
         return _Boxes(raw, before, "DETR", False)
     # a reference point that the sigmoid's inverse maps has all four values
     whole = added is not None and any(
-        (one := graph.producer(_raw(graph, name))) is not None and one.op == "Log"
+        (node := graph.producer(_raw(graph, name))) is not None and node.op == "Log"
         for name in added.inputs
     )
     return _Boxes(raw, before, "RT-DETR" if whole else "conditional DETR", True)
@@ -231,7 +231,7 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
 def _from_corners(graph: OnnxGraph, joined: Node) -> None:
     """Checks that boxes are ((left + right) / 2, ..., right - left, ...) of four values."""
     parts = [graph.producer(_source(graph, name)) for name in joined.inputs]
-    operators = [one.op if one is not None else "an input" for one in parts]
+    operators = [node.op if node is not None else "an input" for node in parts]
     halves = {"Div": 2.0, "Mul": 0.5}
     if operators[2:] != ["Sub", "Sub"] or not halves.keys() >= set(operators[:2]):
         raise Differs(1, f"{joined.name} joins {', '.join(operators)}, not centres and sizes")
@@ -261,7 +261,8 @@ def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:
 def _features(graph: OnnxGraph, tensor: str) -> str:
     """Returns the input of the last linear layers, a chain with activations between them."""
     while (linear := _linear(graph, tensor)) is not None:
-        tensor = _source(graph, _computed(graph, linear))
+        computed = next(name for name in linear.inputs if not _constant(graph, name))
+        tensor = _source(graph, computed)
         node = graph.producer(tensor)
         if node is None or node.op not in _ACTIVATIONS:
             return tensor
@@ -274,10 +275,6 @@ def _linear(graph: OnnxGraph, tensor: str) -> Node | None:
         if node.op in _LINEAR:
             return node if any(_constant(graph, name) for name in node.inputs) else None
     return None
-
-
-def _computed(graph: OnnxGraph, node: Node) -> str:
-    return next(name for name in node.inputs if not _constant(graph, name))
 
 
 def _constant(graph: OnnxGraph, tensor: str) -> bool:
@@ -318,8 +315,8 @@ def _same(graph: OnnxGraph, tensor: str) -> Iterator[str]:
     while (node := graph.producer(tensor)) is not None:
         if node.op in SAME_VALUES - {"Transpose"}:
             tensor = node.inputs[0]
-        elif node.op == "Gather" and (one := _stacked(graph, node)):
-            tensor = one
+        elif node.op == "Gather" and (layer := _stacked(graph, node)):
+            tensor = layer
         else:
             return
         yield tensor

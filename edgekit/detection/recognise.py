@@ -54,7 +54,9 @@ def recognise(model: Model, metadata: Mapping[str, str] | None = None) -> Recogn
             else:
                 return found
         unlike.append(found)
-    return max(unlike, key=lambda one: one.matched, default=Unlike("any", 0, "none is known"))
+    return max(
+        unlike, key=lambda nearest: nearest.matched, default=Unlike("any", 0, "none is known")
+    )
 
 
 def disagreement(model: Model, found: Recognised) -> str:

@@ -92,7 +92,7 @@ def _characters(metadata: Mapping[str, str], classes: int) -> tuple[str, ...] | 
             f"{_CHARACTERS!r} (one character a line)"
         )
     found = metadata[_CHARACTERS].removesuffix("\n").split("\n")
-    found = [one.removesuffix("\r") for one in found]
+    found = [character.removesuffix("\r") for character in found]
     if len(found) + 2 == classes:
         found.append(" ")
     if len(found) + 1 != classes:

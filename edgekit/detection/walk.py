@@ -154,8 +154,8 @@ def level_values(
     for value in way.constants(graph):
         if value.size == ends[-1] and value.dtype.kind == "f":
             levels = np.split(value.reshape(-1), ends[:-1])
-            if all((one == one[0]).all() for one in levels):
-                return tuple(float(one[0]) for one in levels)
+            if all((level == level[0]).all() for level in levels):
+                return tuple(float(level[0]) for level in levels)
     return ()
 
 

@@ -109,7 +109,7 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def compiled(value: Any) -> Check:
+def compile_check(value: Any) -> Check:
     """Returns the compiled check of a rule file's value: a rule of the codec.
 
     Raises:
@@ -121,9 +121,9 @@ def compiled(value: Any) -> Check:
         return Check(lambda facts: RuleFailure(str(facts.get("kind")), "", str(facts.get("kind"))))
     if len(value) == 1 and isinstance(parts := next(iter(value.values())), list):
         if "any" in value:
-            return _any(tuple(map(compiled, parts)))
+            return _any(tuple(map(compile_check, parts)))
         if "all" in value:
-            return _all(tuple(map(compiled, parts)))
+            return _all(tuple(map(compile_check, parts)))
     fact, names = value.get("of"), [key for key in value if key != "of"]
     if not isinstance(fact, str) or len(names) != 1:
         fail("", f"not a check: {value!r}")
@@ -138,7 +138,7 @@ def compiled(value: Any) -> Check:
         fail("", f"{name} takes the two ends of a range, not {bound!r}")
     if name in _LISTS and not isinstance(bound, list):
         fail("", f"{name} takes a list of values, not {bound!r}")
-    return _each(fact, name, bound)
+    return _compare_each(fact, name, bound)
 
 
 def _any(parts: tuple[Check, ...]) -> Check:
@@ -168,7 +168,7 @@ def _one_of(fact: str, listed: tuple[tuple[int, ...], ...]) -> Check:
     return Check(test, listed=listed)
 
 
-def _words(name: str, bound: Any) -> str:
+def _limit_words(name: str, bound: Any) -> str:
     if name in _LISTS:
         listed = ", ".join(show(item) for item in bound)
         return listed if name == "in" else f"none of {listed}"
@@ -176,8 +176,8 @@ def _words(name: str, bound: Any) -> str:
     return _WORDS[name].format(shown)
 
 
-def _each(fact: str, name: str, written: Any) -> Check:
-    holds, words = _OPERATORS[name], _words(name, written)
+def _compare_each(fact: str, name: str, written: Any) -> Check:
+    holds, words = _OPERATORS[name], _limit_words(name, written)
     bound = frozenset(written) if name in _LISTS else written
 
     def test(facts: Facts) -> RuleFailure | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from edgekit.dla.rule_files import Operator, Rule, RuleSource, UnlistedOperator, titles_of
+from edgekit.dla.rule_files import Operator, Rule, RuleSource, UnlistedOperator, join_titles
 from edgekit.dla.rules import Rules, load_rules
 from edgekit.errors import UsageError
 from edgekit.removed import FormerDict
@@ -183,7 +183,7 @@ def explain(name: str) -> Explained:
             return _unlisted(known, operator, row)
     if wanted in known.titles:
         return ExplainedFamily(wanted, known.titles[wanted], _listed(known, wanted))
-    raise _unknown(known, name)
+    raise _unknown_name(known, name)
 
 
 def explained(rule: Rule) -> ExplainedRule:
@@ -193,9 +193,9 @@ def explained(rule: Rule) -> ExplainedRule:
         family=rule.family,
         text=rule.text,
         limit=rule.limit,
-        fix=_open(rule.fix),
+        fix=_generic_fix(rule.fix),
         fixes=tuple(_fixes(rule)),
-        source=titles_of(rule.source),
+        source=join_titles(rule.source),
         sources=rule.source,
         certainty=rule.certainty,
         effect=rule.effect,
@@ -210,13 +210,13 @@ def explained(rule: Rule) -> ExplainedRule:
 
 def _fixes(rule: Rule) -> list[CaseFix]:
     """Returns the fixes of ``check`` by case; the first that fits a layer counts."""
-    found = [CaseFix(way.of, _open(way.fix)) for way in rule.ways]
+    found = [CaseFix(way.of, _generic_fix(way.fix)) for way in rule.ways]
     if rule.operator_fix:
         found.insert(0, CaseFix(_OPERATOR, _OPERATORS_FIX))
-    return [*found, CaseFix("all other cases", _open(rule.fix))] if found else []
+    return [*found, CaseFix("all other cases", _generic_fix(rule.fix))] if found else []
 
 
-def _open(fix: str) -> str:
+def _generic_fix(fix: str) -> str:
     """Returns a fix without a layer: words replace values that ``check`` computes from a layer."""
     return _FACT.sub(lambda fact: _UNKNOWN[fact[1]], fix)
 
@@ -228,7 +228,7 @@ def _listed(known: Rules, family: str) -> tuple[ListedRule, ...]:
 
 
 def _operator(known: Rules, row: Operator) -> ExplainedOperator:
-    verdict, rules = _decided(known, row)
+    verdict, rules = _decide_operator(known, row)
     family = row.name.lower()
     same = None
     if family in known.titles:
@@ -248,7 +248,7 @@ def _operator(known: Rules, row: Operator) -> ExplainedOperator:
         verdict=verdict,
         rules=tuple(rules),
         family_rules=same,
-        source=titles_of(known.matrix_sources),
+        source=join_titles(known.matrix_sources),
         sources=known.matrix_sources,
     )
 
@@ -271,12 +271,12 @@ def _unlisted(known: Rules, name: str, row: UnlistedOperator) -> ExplainedOperat
             f"the rules decide ({', '.join(row.rules)}); the matrix does not list this operator"
         ),
         rules=tuple(dict.fromkeys((*row.rules, *judging))),
-        source=titles_of(known.matrix_sources),
+        source=join_titles(known.matrix_sources),
         sources=known.matrix_sources,
     )
 
 
-def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:
+def _decide_operator(known: Rules, row: Operator) -> tuple[str, list[str]]:
     """Returns the verdict of ``check`` on an operator, and the rules that decide."""
     rules = [r.id for r in known if r.family in row.families and r.effect != "note"]
     if row.settled_by:
@@ -301,11 +301,14 @@ def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:
     return "the DLA has no layer for it", [_KIND, _PLUGIN]
 
 
-def _unknown(known: Rules, name: str) -> UsageError:
+def _unknown_name(known: Rules, name: str) -> UsageError:
+    # slow imports that only an unknown name needs
     from difflib import get_close_matches
 
+    from onnx import defs
+
     wanted = name.strip()
-    if wanted in _onnx_operators():
+    if any(schema.name == wanted and not schema.domain for schema in defs.get_all_schemas()):
         return UsageError(
             f"NVIDIA's operator matrix does not list the ONNX operator {wanted}",
             code="operator.unlisted",
@@ -328,10 +331,3 @@ def _unknown(known: Rules, name: str) -> UsageError:
             f"or a family ({', '.join(sorted(known.titles))})"
         ),
     )
-
-
-def _onnx_operators() -> frozenset[str]:
-    """Returns the operators of the ONNX standard; only needed for an otherwise unknown name."""
-    from onnx import defs
-
-    return frozenset(schema.name for schema in defs.get_all_schemas() if not schema.domain)

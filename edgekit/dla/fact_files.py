@@ -24,6 +24,7 @@ from edgekit_device.protocol.codec import (
 _count = integer(1, 1 << 62)
 _real = number(0, 1 << 62)
 _TYPES = ("int8", "float16")
+_HOW = choice("sum", "largest")
 
 
 @document(frozen=True, eq=False)
@@ -143,9 +144,6 @@ class Slots(Fact):
     """Loadables that a core holds; ``before`` has other numbers for older TensorRT releases."""
 
     before: Mapping[str, int] = member(mapping(_count))
-
-
-_HOW = choice("sum", "largest")
 
 
 @document(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.checks import Facts
-from edgekit.dla.memory import banks_of
+from edgekit.dla.memory import conv_banks
 from edgekit.network.model import SHUFFLES
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def producer_kind(facts: LayerFacts) -> str | None:
     return producer.kind
 
 
-def neighbours(facts: LayerFacts) -> tuple[str, ...]:
+def neighbour_kinds(facts: LayerFacts) -> tuple[str, ...]:
     """Returns the kinds of the layers before and after a layer."""
     graph = facts.graph
     before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
@@ -90,11 +90,11 @@ def neighbours(facts: LayerFacts) -> tuple[str, ...]:
     return (*before, *after)
 
 
-def _shape(names: tuple[str, ...], facts: LayerFacts) -> str:
-    return _sizes(facts.graph.tensors[names[0]].shape) if names else "none"
+def _first_shape_text(names: tuple[str, ...], facts: LayerFacts) -> str:
+    return _shape_text(facts.graph.tensors[names[0]].shape) if names else "none"
 
 
-def _sizes(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
@@ -104,22 +104,22 @@ def _input_of_rank(facts: LayerFacts, choose: Callable[..., str]) -> str:
     if not names:
         return "none"
     tensors = facts.graph.tensors
-    name = choose(names, key=lambda one: len(tensors[one].shape))
-    sizes = _sizes(tensors[name].shape)
+    name = choose(names, key=lambda name: len(tensors[name].shape))
+    sizes = _shape_text(tensors[name].shape)
     return sizes if len(names) == 1 else f"{name!r}: {sizes}"
 
 
 def _input_shape(facts: LayerFacts) -> str:
-    return _shape(facts.layer.inputs, facts)
+    return _first_shape_text(facts.layer.inputs, facts)
 
 
 def _output_shape(facts: LayerFacts) -> str:
-    return _shape(facts.layer.outputs, facts)
+    return _first_shape_text(facts.layer.outputs, facts)
 
 
 def _reshaped(facts: LayerFacts) -> str:
     """Returns the shapes of a shuffle, with the shapes between fused shuffles."""
-    between = (_sizes(part["shape"]) for part in (facts["parts"] or ())[:-1])
+    between = (_shape_text(part["shape"]) for part in (facts["parts"] or ())[:-1])
     return " to ".join((_input_shape(facts), *between, _output_shape(facts)))
 
 
@@ -150,7 +150,7 @@ def _readers(facts: LayerFacts) -> str:
     return f"read by {' and '.join(dict.fromkeys(names))}"
 
 
-def _follows(facts: LayerFacts) -> str:
+def _producer_text(facts: LayerFacts) -> str:
     kind = facts["producer_kind"]
     if kind == "comparison on the GPU":
         return "a comparison that stays on the GPU"
@@ -169,7 +169,7 @@ def _constants_found(facts: LayerFacts) -> str:
 
 def _pool_steps(facts: LayerFacts) -> str:
     """Returns pooling windows that together make the window, "7x7 and then 2x2"; empty if none."""
-    sides = [_windows(side) for side in _averaged(facts)]
+    sides = [_factor_window(side) for side in _averaged_window(facts)]
     if not sides or not all(sides):
         return ""
     longest = max(map(len, sides))
@@ -177,15 +177,15 @@ def _pool_steps(facts: LayerFacts) -> str:
     return " and then ".join("x".join(map(str, step)) for step in zip(*padded, strict=True))
 
 
-def _windows(side: int) -> list[int]:
+def _factor_window(side: int) -> list[int]:
     if side <= _LARGEST_WINDOW:
         return [side]
     factor = next((f for f in range(_LARGEST_WINDOW, 1, -1) if side % f == 0), 0)
-    rest = _windows(side // factor) if factor else []
+    rest = _factor_window(side // factor) if factor else []
     return [factor, *rest] if rest else []
 
 
-def _averaged(facts: LayerFacts) -> tuple[int, ...]:
+def _averaged_window(facts: LayerFacts) -> tuple[int, ...]:
     """Returns the window of a reduction over H and W, or of a pooling whose windows touch."""
     if facts.layer.kind != "POOLING":
         return _reduced_sides(facts)
@@ -201,21 +201,26 @@ def _reduced_sides(facts: LayerFacts) -> tuple[int, ...]:
     return tuple(facts.graph.tensors[facts.layer.inputs[0]].shape[-2:])
 
 
-def _shuffle_of(facts: LayerFacts) -> str:
+def _shuffle_kind(facts: LayerFacts) -> str:
     """Returns the operation that a reshape or transposition is a part of, if known."""
     layer, graph = facts.layer, facts.graph
     before = [graph.producers[name] for name in layer.inputs if name in graph.producers]
     after = [r for name in layer.outputs for r in graph.consumers.get(name, ())]
-    chain = [one for one in (layer, *before, *after) if one.kind in SHUFFLES]
-    if any(tuple(one.params.get("perm") or ()) == _SWAPPED for one in chain):
+    perms = [
+        tuple(shuffle.params.get("perm") or ())
+        for shuffle in (layer, *before, *after)
+        if shuffle.kind in SHUFFLES
+    ]
+    if _SWAPPED in perms:
         return "channel shuffle"
-    if any(len(one.params.get("perm") or ()) == _BLOCKS for one in chain):
+    if _BLOCKS in map(len, perms):
         return "blocks"
     next_readers = [
-        r for one in after for name in one.outputs for r in graph.consumers.get(name, ())
+        r for reader in after for name in reader.outputs for r in graph.consumers.get(name, ())
     ]
     if any(
-        one.params.get("gemm") or one.kind == _PRODUCT for one in (*before, *after, *next_readers)
+        near.params.get("gemm") or near.kind == _PRODUCT
+        for near in (*before, *after, *next_readers)
     ):
         return "matrix product"
     if not before:
@@ -232,7 +237,7 @@ WORDING: dict[str, Callable[[LayerFacts], Any]] = {
     "rearranged": _rearranged,
     "axis_names": _axis_names,
     "readers": _readers,
-    "follows": _follows,
+    "follows": _producer_text,
     "divides_by_constant": _divides_by_constant,
     "constants_found": _constants_found,
     "precision_name": lambda facts: str(facts["precision"]).upper(),
@@ -240,7 +245,7 @@ WORDING: dict[str, Callable[[LayerFacts], Any]] = {
     "reduced_sides": _reduced_sides,
     "reduced_window": lambda facts: "x".join(map(str, _reduced_sides(facts))),
     "pool_steps": _pool_steps,
-    "shuffle_of": _shuffle_of,
+    "shuffle_of": _shuffle_kind,
 }
 
 
@@ -270,16 +275,16 @@ class LayerFacts(Facts):
         return [tensors[name].shape for name in names]
 
 
-def batch_of(shape: tuple[int, ...]) -> int:
+def dla_batch(shape: tuple[int, ...]) -> int:
     """Returns the DLA's batch: the product of all dimensions except the last three (guide 8.5)."""
     return math.prod(shape[:-_CHW])
 
 
-def _inputs(facts: LayerFacts) -> list[tuple[int, ...]]:
+def _input_shapes(facts: LayerFacts) -> list[tuple[int, ...]]:
     return facts.shapes(facts.layer.inputs)
 
 
-def _both(facts: LayerFacts) -> list[tuple[int, ...]]:
+def _all_shapes(facts: LayerFacts) -> list[tuple[int, ...]]:
     return facts.shapes((*facts.layer.inputs, *facts.layer.outputs))
 
 
@@ -287,7 +292,7 @@ def _ranks(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(len(shape) for shape in shapes)
 
 
-def _types(facts: LayerFacts) -> tuple[str, ...]:
+def _tensor_types(facts: LayerFacts) -> tuple[str, ...]:
     """Returns the types of inputs and outputs, and of quantised weights that only GPUs support.
 
     The boolean result of a comparison before its cast is ignored.
@@ -304,47 +309,47 @@ def _types(facts: LayerFacts) -> tuple[str, ...]:
 
 def _reads_uint8_input(facts: LayerFacts) -> bool:
     """Returns True if a layer reads an input of the network whose type is uint8."""
-    graph = facts.graph
-    inputs = (name for name in facts.layer.inputs if graph.tensors[name].dtype == "uint8")
-    return any(name not in graph.producers for name in inputs)
+    tensors, producers = facts.graph.tensors, facts.graph.producers
+    inputs = facts.layer.inputs
+    return any(tensors[name].dtype == "uint8" and name not in producers for name in inputs)
 
 
 def _axis_from_end(facts: LayerFacts, axis: int) -> int:
-    rank = len(_inputs(facts)[0]) if facts.layer.inputs else len(_both(facts)[0])
+    rank = len(_input_shapes(facts)[0]) if facts.layer.inputs else len(_all_shapes(facts)[0])
     return axis - rank if axis >= 0 else axis
 
 
-def _one_axis(facts: LayerFacts) -> int | None:
+def _single_axis_from_end(facts: LayerFacts) -> int | None:
     axis = facts["axis"]
     return None if axis is None else _axis_from_end(facts, axis)
 
 
-def _axes(facts: LayerFacts) -> tuple[int, ...] | None:
+def _axes_from_end(facts: LayerFacts) -> tuple[int, ...] | None:
     axes = facts["axes"]
     return None if axes is None else tuple(_axis_from_end(facts, axis) for axis in axes)
 
 
 def _axis_size(facts: LayerFacts) -> int | None:
     axis = facts["axis_from_end"]
-    return None if axis is None else _inputs(facts)[0][axis]
+    return None if axis is None else _input_shapes(facts)[0][axis]
 
 
 def _other_dims(facts: LayerFacts) -> tuple[int, ...] | None:
     axis = facts["axis_from_end"]
     if axis is None:
         return None
-    shape = _inputs(facts)[0]
+    shape = _input_shapes(facts)[0]
     index = len(shape) + axis
     return tuple(size for place, size in enumerate(shape) if place != index)
 
 
 def _other_chw_dims(facts: LayerFacts) -> tuple[int, ...] | None:
-    others, shape = facts["other_dims"], _inputs(facts)[0] if facts.layer.inputs else ()
+    others, shape = facts["other_dims"], _input_shapes(facts)[0] if facts.layer.inputs else ()
     # the axis is C, H or W, so two axes are left
     return None if others is None else others[max(len(shape) - _CHW, 0) :]
 
 
-def _dilated(facts: LayerFacts) -> tuple[int, ...] | None:
+def _dilated_kernel(facts: LayerFacts) -> tuple[int, ...] | None:
     kernel, dilation = facts["kernel"], facts["dilation"]
     if kernel is None:
         return None
@@ -354,59 +359,46 @@ def _dilated(facts: LayerFacts) -> tuple[int, ...] | None:
 
 def _chw_dims(facts: LayerFacts) -> tuple[int, ...]:
     # a tensor without all of C, H and W is judged by its rank
-    return tuple(size for s in _both(facts) if len(s) > _CHW for size in s[-_CHW:])
+    return tuple(size for s in _all_shapes(facts) if len(s) > _CHW for size in s[-_CHW:])
 
 
-def _square(sides: Any) -> int | None:
+def _common_side(sides: Any) -> int | None:
     return sides[0] if sides and len(set(sides)) == 1 else None
 
 
-def _banks(facts: LayerFacts, precision: str) -> int | None:
+def _cbuf_banks(facts: LayerFacts, precision: str) -> int | None:
     if not facts.layer.inputs:
         return None
-    return banks_of(facts, _inputs(facts)[0], precision)
+    return conv_banks(facts, _input_shapes(facts)[0], precision)
 
 
 def _full_window_weights(facts: LayerFacts) -> int | None:
     """Returns the weights of a convolution whose kernel is as large as its input; else None."""
-    kernel, shape = facts["kernel"], _inputs(facts)[0] if _inputs(facts) else ()
+    kernel, shape = facts["kernel"], _input_shapes(facts)[0] if _input_shapes(facts) else ()
     if kernel is None or tuple(kernel) != shape[2:] or math.prod(kernel) == 1:
         return None
     depth = int(shape[1]) // int(facts["groups"] or 1)
     return int(math.prod(kernel)) * depth * int(facts["out_maps"] or 0)
 
 
-def _channels(facts: LayerFacts) -> tuple[int, ...]:
-    return tuple(shape[-3] for shape in _both(facts) if len(shape) > _CHW)
-
-
-def _function(facts: LayerFacts) -> str | None:
-    # a pooling layer calls its function its mode
-    return facts["mode"] if facts.layer.kind == "POOLING" else None
-
-
 def _broadcast(facts: LayerFacts) -> str | None:
     """Returns the smaller operand's form: "NCHW" (same size), "NC11", "N111", or the shapes."""
-    shapes = _inputs(facts)
+    shapes = _input_shapes(facts)
     if facts["constant_operand"] is not None:
         shapes.append(facts["constant_operand"])
     if len(shapes) != 2 or len(set(shapes)) == 1:
         return None
     if len(shapes[0]) != len(shapes[1]):
-        return _two(shapes)
+        return " and ".join(map(_shape_text, shapes))
     small, large = sorted(shapes, key=math.prod)
     forms = {large: "NCHW", (*large[:-2], 1, 1): "NC11", (*large[:-3], 1, 1, 1): "N111"}
-    return forms.get(small, _two(shapes))
-
-
-def _two(shapes: list[tuple[int, ...]]) -> str:
-    return " and ".join("x".join(map(str, shape)) or "a scalar" for shape in shapes)
+    return forms.get(small) or " and ".join(map(_shape_text, shapes))
 
 
 def _keeps_batch(facts: LayerFacts) -> bool:
-    shape = _both(facts)[0]
+    shape = _all_shapes(facts)[0]
     for part in facts["parts"] or (facts,):
-        target = part["shape"] or _both(facts)[-1]
+        target = part["shape"] or _all_shapes(facts)[-1]
         perm = part.get("perm")
         if shape[:1] != target[:1] if perm is None else perm[0] != 0:
             return False
@@ -414,61 +406,55 @@ def _keeps_batch(facts: LayerFacts) -> bool:
     return True
 
 
-def _part_shapes(facts: LayerFacts) -> list[tuple[int, ...]]:
-    """Returns the shapes between the parts of a fused shuffle."""
-    return [tuple(part["shape"]) for part in (facts["parts"] or ())[:-1]]
-
-
 def _slices_batch(facts: LayerFacts) -> bool | None:
     starts, sizes = facts["starts"], facts["sizes"]
     if starts is None or sizes is None or not starts:
         return None
-    return bool(starts[0] != 0 or sizes[0] != _inputs(facts)[0][0])
+    return bool(starts[0] != 0 or sizes[0] != _input_shapes(facts)[0][0])
 
 
-def _combination(facts: LayerFacts) -> str | None:
+def _resize_combination(facts: LayerFacts) -> str | None:
     parts = [facts["mode"], facts["coordinates"], facts["selector"]]
     if facts["mode"] == "NEAREST":
         parts.append(facts["rounding"])
     return None if None in parts else "/".join(parts)
 
 
-def _reshapes(facts: LayerFacts) -> bool:
-    return bool(facts["mode"] == "RESHAPE")
-
-
 _DERIVED: dict[str, Callable[[LayerFacts], Any]] = {
     "opaque": lambda facts: facts.layer.opaque,
     "per_channel": lambda facts: facts["axis"] is not None,
-    "input_ranks": lambda facts: _ranks(_inputs(facts)),
+    "input_ranks": lambda facts: _ranks(_input_shapes(facts)),
     "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),
-    "part_ranks": lambda facts: _ranks(_part_shapes(facts)),
-    "tensor_types": _types,
+    "part_ranks": lambda facts: _ranks(
+        [tuple(part["shape"]) for part in (facts["parts"] or ())[:-1]]
+    ),
+    "tensor_types": _tensor_types,
     "reads_uint8_input": _reads_uint8_input,
     "has_weight_codes": lambda facts: facts["weight_codes"] is not None,
-    "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
+    "batches": lambda facts: tuple(dla_batch(shape) for shape in _all_shapes(facts)),
     "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),
     # with constants: for the builder they are inputs like others
     "operands": lambda facts: facts["inputs"] or len(facts.layer.inputs),
     "spatial_dims": lambda facts: None if facts["kernel"] is None else len(facts["kernel"]),
-    "dilated_kernel": _dilated,
-    "square_kernel": lambda facts: _square(facts["kernel"]),
-    "square_stride": lambda facts: _square(facts["stride"]),
-    "cbuf_banks": lambda facts: _banks(facts, facts["precision"]),
-    "cbuf_banks_fp16": lambda facts: _banks(facts, "fp16"),
+    "dilated_kernel": _dilated_kernel,
+    "square_kernel": lambda facts: _common_side(facts["kernel"]),
+    "square_stride": lambda facts: _common_side(facts["stride"]),
+    "cbuf_banks": lambda facts: _cbuf_banks(facts, facts["precision"]),
+    "cbuf_banks_fp16": lambda facts: _cbuf_banks(facts, "fp16"),
     "full_window_weights": _full_window_weights,
-    "channels": _channels,
-    "function": _function,
+    "channels": lambda facts: tuple(shape[-3] for shape in _all_shapes(facts) if len(shape) > _CHW),
+    # a pooling layer calls its function its mode
+    "function": lambda facts: facts["mode"] if facts.layer.kind == "POOLING" else None,
     "window": lambda facts: facts["kernel"],
     "padded": lambda facts: any(facts["pads"] or ()),
     "broadcast": _broadcast,
     "consumer_kinds": consumer_kinds,
     "consumer_types": consumer_types,
     "producer_kind": producer_kind,
-    "neighbour_kinds": neighbours,
-    "axis_from_end": _one_axis,
-    "axes_from_end": _axes,
+    "neighbour_kinds": neighbour_kinds,
+    "axis_from_end": _single_axis_from_end,
+    "axes_from_end": _axes_from_end,
     "axis_size": _axis_size,
     "other_dims": _other_dims,
     "other_chw_dims": _other_chw_dims,
@@ -476,9 +462,9 @@ _DERIVED: dict[str, Callable[[LayerFacts], Any]] = {
     "scale_count": lambda facts: None if facts["scales"] is None else len(facts["scales"]),
     "outer_scales": lambda facts: None if facts["scales"] is None else tuple(facts["scales"][:2]),
     "inner_scales": lambda facts: None if facts["scales"] is None else tuple(facts["scales"][2:]),
-    "resize_combination": _combination,
+    "resize_combination": _resize_combination,
     "keeps_batch": _keeps_batch,
-    "reshapes": _reshapes,
+    "reshapes": lambda facts: bool(facts["mode"] == "RESHAPE"),
     "slices_batch": _slices_batch,
     **WORDING,
 }

@@ -1,5 +1,8 @@
 """The tensor formats at a loadable's border: sizes, strides, formats shared with the GPU, and
 bit-exact packing.
+
+The formats, their paddings and their sources are in ``dla/formats.yaml``. Host and board share the
+packer of ``edgekit_device.arrays.formats``.
 """
 
 from __future__ import annotations
@@ -12,17 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.dla.fact_files import FormatFacts, format_facts
-from edgekit.dla.rule_files import titles_of
+from edgekit.dla.rule_files import join_titles
 from edgekit.dla.rules import load_rules
 from edgekit.error_document import VerdictReason
 from edgekit.errors import DataError
-from edgekit_device.arrays.formats import four, read, write
+from edgekit_device.arrays.formats import as_nchw, read, write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-# The formats, their paddings and their sources are in ``dla/formats.yaml``.
 
 
 FORMATS: tuple[str, ...] = tuple(format_facts().formats)
@@ -61,7 +61,7 @@ def strides(
     Raises:
         ValueError: Unknown format, type or generation, or a shape that the format cannot hold.
     """
-    size = _size(dtype)
+    size = _element_bytes(dtype)
     return tuple(step * size for step in element_strides(shape, dtype, format, generation))
 
 
@@ -70,9 +70,9 @@ def element_strides(
 ) -> tuple[int, ...]:
     """Returns the strides in elements; otherwise as :func:`strides`."""
     if format == "LINEAR":
-        _size(dtype)
-        return _packed(shape)
-    stored = _packed(stored_shape(shape, dtype, format, generation))
+        _element_bytes(dtype)
+        return _packed_strides(shape)
+    stored = _packed_strides(stored_shape(shape, dtype, format, generation))
     if _facts(format).layout == "hwc":
         batch, line, pixel, channel = stored
         return (batch, channel, line, pixel)
@@ -83,7 +83,7 @@ def nbytes(
     shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
 ) -> int:
     """Returns the bytes of a tensor, padding included; arguments as for :func:`strides`."""
-    return math.prod(stored_shape(shape, dtype, format, generation)) * _size(dtype)
+    return math.prod(stored_shape(shape, dtype, format, generation)) * _element_bytes(dtype)
 
 
 def stored_shape(
@@ -97,11 +97,11 @@ def stored_shape(
     Raises:
         ValueError: As :func:`strides`.
     """
-    size = _size(dtype)
+    size = _element_bytes(dtype)
     facts = _facts(format)
     if format == "LINEAR":
         return tuple(shape)
-    batch, channels, height, width = four(shape)
+    batch, channels, height, width = as_nchw(shape)
     if facts.layout == "vector":
         vector = facts.vector
         return (batch, -(-channels // vector), height, width, vector)
@@ -117,7 +117,7 @@ def stored_shape(
     return (batch, channels, height, _round_up(width * size, line) // size)
 
 
-def legal(
+def border_refusal(
     format: str,
     dtype: str,
     role: str,
@@ -150,7 +150,7 @@ def legal(
     others = [kind for kind in readers if wanted and kind not in wanted]
     if not facts.roles:
         return _reason("formats.native", format)
-    if wrong_type := refused_type(format, dtype):
+    if wrong_type := type_refusal(format, dtype):
         return wrong_type
     if facts.held and str(channels) not in facts.held:
         return _reason("formats.channels", f"{channels} channels", _listed(facts.held))
@@ -165,7 +165,7 @@ def legal(
     return None
 
 
-def refused_type(format: str, dtype: str) -> VerdictReason | None:
+def type_refusal(format: str, dtype: str) -> VerdictReason | None:
     """Returns why a format cannot hold a NumPy type; None if it can (LINEAR holds all)."""
     types = _facts(format).types
     if types is None or dtype in types:
@@ -184,7 +184,7 @@ def _reason(rule_id: str, found: str, limit: str = "") -> VerdictReason:
     rule = load_rules().rules[rule_id]
     message = f"{rule.text.rstrip('.')}: {found}"
     return VerdictReason(
-        rule_id, message, found, limit or rule.limit, titles_of(rule.source), rule.fix
+        rule_id, message, found, limit or rule.limit, join_titles(rule.source), rule.fix
     )
 
 
@@ -193,13 +193,13 @@ def _listed(values: Iterable[object]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _size(dtype: str) -> int:
+def _element_bytes(dtype: str) -> int:
     if dtype not in _ELEMENT:
         raise ValueError(f"the element size of type {dtype!r} is unknown")
     return _ELEMENT[dtype]
 
 
-def _packed(shape: Sequence[int]) -> tuple[int, ...]:
+def _packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
     found: list[int] = []
     step = 1
     for length in reversed(shape):
@@ -235,11 +235,6 @@ def shared_with_gpu(format: str, dtype: str) -> bool:
     return dtype in format_facts().formats[format].gpu
 
 
-# Conversion of tensors to the DLA's formats and back, bit for bit, with NumPy alone.
-#
-# Host and board share the packer of ``edgekit_device.arrays.formats``.
-
-
 def pack(
     array: NDArray[np.generic],
     format: str,
@@ -266,16 +261,16 @@ def pack(
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    _hold(format, array.dtype.name)
+    _require_type(format, array.dtype.name)
     shape = stored_shape(array.shape, array.dtype.name, format, generation)
     if out is None:
         stored = np.empty(shape, array.dtype)
     else:
         if not out.flags.writeable:
-            raise _unfit("the buffer is read-only")
-        stored = _as_stored(out, shape, array.dtype)
+            raise _buffer_error("the buffer is read-only")
+        stored = _view_buffer(out, shape, array.dtype)
     word = _SAME_SIZE[array.dtype.itemsize]
-    source = np.ascontiguousarray(array).view(word).reshape(four(array.shape))
+    source = np.ascontiguousarray(array).view(word).reshape(as_nchw(array.shape))
     write(source, stored.view(word), format)
     return stored
 
@@ -303,38 +298,38 @@ def unpack(
         DataError: ``buffer`` or ``out`` has the wrong size or gaps (code ``format.buffer``), or
             the format does not hold the type (code ``format.type``).
     """
-    _hold(format, dtype)
+    _require_type(format, dtype)
     kind = np.dtype(dtype)
-    stored = _as_stored(buffer, stored_shape(shape, dtype, format, generation), kind)
+    stored = _view_buffer(buffer, stored_shape(shape, dtype, format, generation), kind)
     if out is None:
         array = np.empty(tuple(shape), kind)
     else:
         if not out.flags.writeable:
-            raise _unfit("the output array is read-only")
-        array = _as_stored(out, tuple(shape), kind)
+            raise _buffer_error("the output array is read-only")
+        array = _view_buffer(out, tuple(shape), kind)
     word = _SAME_SIZE[kind.itemsize]
-    read(stored.view(word), array.view(word).reshape(four(shape)), format)
+    read(stored.view(word), array.view(word).reshape(as_nchw(shape)), format)
     return array
 
 
-def _hold(format: str, dtype: str) -> None:
-    reason = refused_type(format, dtype)
+def _require_type(format: str, dtype: str) -> None:
+    reason = type_refusal(format, dtype)
     if reason is not None:
         raise DataError(reason.message, code="format.type", hint=reason.fix)
 
 
-def _as_stored(
+def _view_buffer(
     buffer: NDArray[np.generic], shape: tuple[int, ...], dtype: np.dtype[np.generic]
 ) -> NDArray[np.generic]:
     wanted = math.prod(shape) * dtype.itemsize
     if buffer.nbytes != wanted:
-        raise _unfit(f"the buffer has {buffer.nbytes} bytes, the format needs {wanted}")
+        raise _buffer_error(f"the buffer has {buffer.nbytes} bytes, the format needs {wanted}")
     if not buffer.flags.c_contiguous:
-        raise _unfit("the buffer has gaps: it must be C-contiguous")
+        raise _buffer_error("the buffer has gaps: it must be C-contiguous")
     return buffer.reshape(-1).view(dtype).reshape(shape)
 
 
-def _unfit(message: str) -> DataError:
+def _buffer_error(message: str) -> DataError:
     return DataError(
         message,
         code="format.buffer",

@@ -12,24 +12,29 @@ from typing import TYPE_CHECKING
 
 from edgekit.dla.checks import Facts, RuleFailure
 from edgekit.dla.facts import LayerFacts, LayerGraph
-from edgekit.dla.loadables import candidates_of_work
-from edgekit.dla.memory import within_memory
-from edgekit.dla.precision import QUANTIZATION, by_quantization, by_scales, lowering
+from edgekit.dla.loadables import find_working_candidates
+from edgekit.dla.memory import drop_oversized
+from edgekit.dla.precision import (
+    QUANTIZATION,
+    plan_lowering,
+    precision_by_scales,
+    precisions_by_qdq,
+)
 from edgekit.dla.rule_files import ANY_KIND, Operator, Rule
 from edgekit.dla.rules import Rules, load_rules, loadables_per_core
-from edgekit.dla.verdicts import Judgement, LayerVerdict, reason_of
+from edgekit.dla.verdicts import Judgement, LayerVerdict, verdict_reason
 from edgekit.error_document import VerdictReason
 from edgekit.errors import UsageError
 from edgekit.network.graph import LEFT
 from edgekit.network.model import QDQ, Layer, Network
 from edgekit.targets.loader import get, names
 from edgekit.targets.releases import (
-    drives_dla,
-    jetpacks_ended,
+    jetpack_support_ended,
+    missing_jetpack_note,
     parse_version,
     release_for,
-    unbrought,
-    unstated_dla,
+    supports_dla,
+    unstated_dla_reason,
 )
 from edgekit.text import counted
 from edgekit_device.protocol.fields import PRECISIONS
@@ -61,7 +66,7 @@ def first_qdq_release() -> str:
 def qdq_hint() -> str:
     """Returns the needs of INT8 on a DLA, before and since TensorRT reads Q/DQ nodes there."""
     since = first_qdq_release()
-    boards = [name for name in names() if get(name).dla.cores and drives_dla(get(name), since)]
+    boards = [name for name in names() if get(name).dla.cores and supports_dla(get(name), since)]
     return (
         f"before TensorRT {since}, INT8 on the DLA needs a calibration cache (edgekit calibrate "
         f"--save); Q/DQ nodes need --tensorrt {since} or later on {' or '.join(boards)}"
@@ -102,9 +107,11 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVe
         yes = [
             title
             for layer in layers
-            for title in rules.allowing(layer.kind, layer.params.get("function"))
+            for title in rules.sources_allowing(layer.kind, layer.params.get("function"))
         ]
-        reason = reason_of(rule, RuleFailure(op, rule.limit, op), Facts(), rules.operators[op], yes)
+        reason = verdict_reason(
+            rule, RuleFailure(op, rule.limit, op), Facts(), rules.operators[op], yes
+        )
         for layer in layers:
             known = verdicts[layer.name]
             verdicts[layer.name] = replace(
@@ -144,12 +151,13 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
         facts["allowed"] = judgement.verdicts[layer.name].ok
         for rule in notes:
             met[rule.id] += rule.counts is not None and rule.counts(facts) is not None
-    return newer + tuple(
-        f"{rule.warning.format(tensorrt=judgement.tensorrt, layers=_layers(met[rule.id]))} "
-        f"({rule.id})"
-        for rule in notes
-        if met[rule.id]
-    )
+    warnings = []
+    for rule in notes:
+        if count := met[rule.id]:
+            layers = f"{counted(count, 'layer')} {'is' if count == 1 else 'are'}"
+            text = rule.warning.format(tensorrt=judgement.tensorrt, layers=layers)
+            warnings.append(f"{text} ({rule.id})")
+    return (*newer, *warnings)
 
 
 def release_notes(target: Target, release: str) -> tuple[str, ...]:
@@ -165,19 +173,15 @@ def release_notes(target: Target, release: str) -> tuple[str, ...]:
             f"TensorRT {release} is newer than the newest release in edgekit's sources ({newest}): "
             f"the rules of {newest} are used"
         )
-    if why := unstated_dla(target, release):
+    if why := unstated_dla_reason(target, release):
         notes.append(
             f"Whether TensorRT {release} supports the DLA of {target.name} is not stated: {why}; "
             f"{newest} is the newest release that is stated to"
         )
     # a JetPack may bring a newer release later
-    if not newer or jetpacks_ended(target):
-        notes += [missing] if (missing := unbrought(target, release)) else []
+    if not newer or jetpack_support_ended(target):
+        notes += [missing] if (missing := missing_jetpack_note(target, release)) else []
     return tuple(notes)
-
-
-def _layers(count: int) -> str:
-    return f"{counted(count, 'layer')} {'is' if count == 1 else 'are'}"
 
 
 def judge(
@@ -206,7 +210,7 @@ def judge(
         max_loadables: Loadables that a DLA core may hold, if fewer than possible.
         fp16_layers: Layers kept out of INT8; a strongly typed network defines them itself.
         lowers: True if a plain network gets Q/DQ nodes before a TensorRT that reads no scales
-            builds it (:func:`edgekit.dla.precision.lowering`): the lowered network is judged.
+            builds it (:func:`edgekit.dla.precision.plan_lowering`): the lowered network is judged.
 
     Raises:
         UsageError: Unknown precision, or a TensorRT that was never released for the board.
@@ -220,7 +224,7 @@ def judge(
     release = release_for(target, tensorrt)
     version = parse_version(release)
     rules = load_rules()
-    quantised = any(la.kind in QUANTIZATION for la in network.layers)
+    quantised = any(layer.kind in QUANTIZATION for layer in network.layers)
     explicit = not rules.rules[_EXPLICIT_RULE].holds_for("QUANTIZE", target.dla.generation, version)
     lowered = lowers and explicit and precision == "int8" and not quantised
     common = Facts(
@@ -233,8 +237,8 @@ def judge(
         # Q/DQ nodes of weights have no layers
         has_qdq_nodes=quantised or not QDQ.isdisjoint(network.operators),
         gives_scales=scales is not None and not lowered,
-        tensorrt_drives_dla=drives_dla(target, release),
-        drives_newest=drives_dla(target, rules.newest),
+        tensorrt_drives_dla=supports_dla(target, release),
+        drives_newest=supports_dla(target, rules.newest),
         kind_supported=True,
         known_releases=f"{rules.oldest} to {rules.newest}",
         release_known=parse_version(rules.oldest) <= version <= parse_version(rules.newest),
@@ -244,26 +248,29 @@ def judge(
     refusal = _network_refusal(rules, common, generation, version)
     precisions: dict[str, str] = {}
     if refusal is not None:
-        verdicts = {la.name: LayerVerdict(ok=False, reasons=refusal) for la in whole.layers}
+        verdicts = {layer.name: LayerVerdict(ok=False, reasons=refusal) for layer in whole.layers}
     else:
         if lowered:
-            precisions = lowering(network, scales, fp16_layers).precisions
+            precisions = plan_lowering(network, scales, fp16_layers).precisions
         elif not explicit:
             precisions = {
-                la.name: by_scales(la, precision, scales, fp16_layers) for la in whole.layers
+                layer.name: precision_by_scales(layer, precision, scales, fp16_layers)
+                for layer in whole.layers
             }
         else:
-            precisions = by_quantization(whole)
-        judging = _Judging(whole, generation, version, rules, common)
-        verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in whole.layers}
+            precisions = precisions_by_qdq(whole)
+        layer_judge = _LayerJudge(whole, generation, version, rules, common)
+        verdicts = {
+            layer.name: layer_judge.judge(layer, precisions[layer.name]) for layer in whole.layers
+        }
         dispute_composed(whole, rules, verdicts)
     held = loadables_per_core(version)
     slots = held if max_loadables is None else min(max_loadables, held)
     able = {n: v.ok for n, v in verdicts.items()}
-    groups = candidates_of_work(network, able, QUANTIZATION, slots, precisions or precision)
-    groups = within_memory(network, groups, target, precisions or precision)
+    groups = find_working_candidates(network, able, QUANTIZATION, slots, precisions or precision)
+    groups = drop_oversized(network, groups, target, precisions or precision)
     on_dla = {name for group in groups if group.retained for name in group.layers}
-    placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}
+    placed = {layer.name: "DLA" if layer.name in on_dla else "GPU" for layer in whole.layers}
     return Judgement(target.name, precision, release, verdicts, groups, placed, slots, precisions)
 
 
@@ -279,12 +286,12 @@ def _network_refusal(
             continue
         failure = rule.check(common)
         if failure is not None:
-            return (reason_of(rule, failure, common),)
+            return (verdict_reason(rule, failure, common),)
     return None
 
 
 @lru_cache(1024)
-def _active(kind: str, generation: str, version: Version) -> tuple[Rule, ...]:
+def _active_rules(kind: str, generation: str, version: Version) -> tuple[Rule, ...]:
     """Returns the rules that hold for a layer kind, DLA generation and TensorRT release."""
     return tuple(
         rule
@@ -295,7 +302,7 @@ def _active(kind: str, generation: str, version: Version) -> tuple[Rule, ...]:
     )
 
 
-class _Judging:
+class _LayerJudge:
     """Judges the layers of one network for one DLA generation and TensorRT release."""
 
     def __init__(
@@ -312,32 +319,31 @@ class _Judging:
         self._rules = rules
         self._common = common
         # verdicts of layers that do not depend on their neighbours, by all facts that they read
-        self._known: dict[Hashable, LayerVerdict] = {}
+        self._cache: dict[Hashable, LayerVerdict] = {}
 
-    def verdict(self, layer: Layer, precision: str) -> LayerVerdict:
+    def judge(self, layer: Layer, precision: str) -> LayerVerdict:
         """Judges a layer that is built for ``precision``; equal layers are judged once."""
         if layer.opaque:
-            verdict = self._opaque(layer)
             self._graph.refused.add(layer.name)
-            return verdict
+            return self._judge_opaque(layer)
         key = self._key(layer, precision)
-        known = self._known.get(key)
-        if known is None:
+        verdict = self._cache.get(key)
+        if verdict is None:
             self._graph.neighbours_read = False
-            known = self._verdict(layer, precision)
+            verdict = self._judge_new(layer, precision)
             if not self._graph.neighbours_read:
-                self._known[key] = known
-        if not known.ok:
+                self._cache[key] = verdict
+        if not verdict.ok:
             self._graph.refused.add(layer.name)
-        return known
+        return verdict
 
-    def _opaque(self, layer: Layer) -> LayerVerdict:
+    def _judge_opaque(self, layer: Layer) -> LayerVerdict:
         """Returns the verdict for a layer with unknown shapes: its only reason."""
         name, limit = _OPAQUE[layer.opaque]
         rule = self._rules.rules[name]
         facts = LayerFacts(layer, self._graph, self._common)
         broken = RuleFailure(layer.op, limit, layer.op)
-        reason = replace(reason_of(rule, broken, facts), mends=False)
+        reason = replace(verdict_reason(rule, broken, facts), mends=False)
         if layer.opaque == LEFT:
             module = f"the module {layer.params['module']!r}"
             reason = replace(
@@ -363,7 +369,7 @@ class _Judging:
             repr(layer.params),
         )
 
-    def _verdict(self, layer: Layer, precision: str) -> LayerVerdict:
+    def _judge_new(self, layer: Layer, precision: str) -> LayerVerdict:
         kind = layer.kind
         facts = LayerFacts(layer, self._graph, self._common)
         facts["kind_supported"] = kind in self._rules.kinds
@@ -372,7 +378,7 @@ class _Judging:
         refusals: list[tuple[Rule, VerdictReason]] = []
         risks: list[tuple[Rule, VerdictReason]] = []
         runs_in = precision
-        for rule in _active(kind, self._generation, self._version):
+        for rule in _active_rules(kind, self._generation, self._version):
             if precision not in rule.precisions:
                 continue
             if rule.when is not None and rule.when(facts) is not None:
@@ -383,7 +389,7 @@ class _Judging:
             failure = rule.check(facts)
             if failure is not None:
                 findings = risks if rule.effect == "risk" else refusals
-                findings.append((rule, reason_of(rule, failure, facts, row)))
+                findings.append((rule, verdict_reason(rule, failure, facts, row)))
         if not refusals and row is not None and not row.composed:
             self._check_matrix(row, facts, refusals, risks)
         found = refusals or risks
@@ -411,11 +417,11 @@ class _Judging:
             if row.since and self._version < parse_version(row.since):
                 rule = by_id["operators.since"]
                 broken = RuleFailure(row.name, f"TensorRT {row.since}", row.name)
-                refusals.append((rule, reason_of(rule, broken, facts)))
+                refusals.append((rule, verdict_reason(rule, broken, facts)))
             return
         if row.trt == "folded":
             return
         rule = by_id["operators.not_exposed"]
         broken = RuleFailure(row.name, "native", row.name)
-        yes = self._rules.allowing(facts["kind"], facts["function"])
-        risks.append((rule, reason_of(rule, broken, facts, row, yes)))
+        yes = self._rules.sources_allowing(facts["kind"], facts["function"])
+        risks.append((rule, verdict_reason(rule, broken, facts, row, yes)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.dla.facts import batch_of
-from edgekit.dla.rule_files import titles_of
+from edgekit.dla.facts import dla_batch
+from edgekit.dla.rule_files import join_titles
 from edgekit.dla.rules import load_rules, loadables_per_core
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, SlotReason
 from edgekit.network.model import SHUFFLES
@@ -30,7 +30,7 @@ _NCHW = 4
 SLOTS = "memory.loadables"  # the rule with the number of loadables of a core
 
 
-def candidates(
+def find_candidates(
     network: Network,
     ok: Mapping[str, bool],
     max_loadables: int | None = None,
@@ -52,7 +52,7 @@ def candidates(
     run: dict[str, int] = {}
     found: list[list[str]] = []
     current = _NO_RUN
-    last = _Last()
+    last = _OpenCandidate()
     for layer in network.layers:
         if not ok.get(layer.name, False):
             read = (producers[name].name for name in layer.inputs if name in producers)
@@ -85,7 +85,7 @@ def candidates(
     )
 
 
-class _Last:
+class _OpenCandidate:
     """The candidate that is being filled: its batch size, and the tensors that connect it."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Last:
         self._tensors.update(layer.outputs)
 
 
-def candidates_of_work(
+def find_working_candidates(
     network: Network,
     ok: Mapping[str, bool],
     idle: Collection[str],
@@ -129,7 +129,7 @@ def candidates_of_work(
 
     Q/DQ nodes whose neighbours are all on the GPU are parts of kernels there.
     """
-    groups = candidates(network, ok, max_loadables, precision)
+    groups = find_candidates(network, ok, max_loadables, precision)
     kinds = {layer.name: layer.kind for layer in network.layers}
     bare = {
         name
@@ -140,16 +140,16 @@ def candidates_of_work(
     if not bare:
         return groups
     able = {name: ok[name] and name not in bare for name in ok}
-    return candidates(network, able, max_loadables, precision)
+    return find_candidates(network, able, max_loadables, precision)
 
 
 def loadable_batch(layer: Layer, network: Network) -> int:
     """Returns the batch size that a layer gives its loadable, which has a single batch size."""
     name = (layer.outputs or layer.inputs)[0]
-    return batch_of(network.tensors[name].shape)
+    return dla_batch(network.tensors[name].shape)
 
 
-def without_slot(judgement: Judgement) -> SlotReason | None:
+def slot_reason(judgement: Judgement) -> SlotReason | None:
     """Returns why DLA-capable layers stay on the GPU; None if none do.
 
     Args:
@@ -163,5 +163,5 @@ def without_slot(judgement: Judgement) -> SlotReason | None:
     found = counted(len(names), "layer")
     limit = f"{judgement.slots} loadables"
     message = f"{found} could run on the DLA, but a core is limited to {limit}"
-    source = titles_of(rule.source)
+    source = join_titles(rule.source)
     return SlotReason(rule.id, message, found, limit, source, rule.fix, layers=names)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from edgekit.dla.checks import Facts
 from edgekit.dla.fact_files import PoolDefault, memory_facts
 from edgekit.dla.formats import nbytes
-from edgekit.dla.rule_files import titles_of
+from edgekit.dla.rule_files import join_titles
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
 from edgekit.network.model import name_between
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _CHW = 3
 # precision: (NumPy type, tensor format)
 _STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
-_USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
+_INDEXES: WeakKeyDictionary[Network, _NetworkIndex] = WeakKeyDictionary()
 _DRAM = ("local_dram", "global_dram")
 
 
@@ -76,15 +76,15 @@ def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[Cbuf
         if layer.kind != "CONVOLUTION" or not layer.inputs:
             continue
         own = precision if isinstance(precision, str) else precision[layer.name]
-        banks = banks_of(Facts(layer.params), network.tensors[layer.inputs[0]].shape, own)
+        banks = conv_banks(Facts(layer.params), network.tensors[layer.inputs[0]].shape, own)
         if banks is not None:
             near = banks >= facts.near
-            source = titles_of(rule.source)
+            source = join_titles(rule.source)
             found.append(CbufUse(layer.name, banks, facts.banks, near, source, rule.fix))
     return tuple(found)
 
 
-def banks_of(params: Facts, shape: Sequence[int], precision: str) -> int | None:
+def conv_banks(params: Facts, shape: Sequence[int], precision: str) -> int | None:
     """Returns the banks of a convolution by its parameters and its input's shape.
 
     None if its kernel is not two-dimensional or its input has no C, H and W.
@@ -144,7 +144,7 @@ class Sizes(NamedTuple):
     documented_need: MemoryNeed
 
 
-class _Uses:
+class _NetworkIndex:
     """Readers of each tensor and layers by name: made once per network, so that the cost of a
     loadable depends on its own layers only."""
 
@@ -154,7 +154,7 @@ class _Uses:
         self.outputs = frozenset(network.outputs)
 
 
-def memory(
+def predict_need(
     network: Network,
     layers: Sequence[str],
     target: Target,
@@ -174,18 +174,18 @@ def memory(
         precision: "int8" or "fp16", of all layers or by layer name ("fp32" and missing layers
             count as "fp16": no DLA computes in FP32).
     """
-    return sizes_of(network, layers, target, precision).need
+    return loadable_sizes(network, layers, target, precision).need
 
 
-def sizes_of(
+def loadable_sizes(
     network: Network, layers: Sequence[str], target: Target, precision: str | Mapping[str, str]
 ) -> Sizes:
-    """Returns pools, tensors and weights of a loadable; arguments as for :func:`memory`."""
-    chosen = _ordered(network, layers)
+    """Returns pools, tensors and weights of a loadable; arguments as for :func:`predict_need`."""
+    chosen = _in_graph_order(network, layers)
     generation = target.dla.layouts
     facts = memory_facts()
     smallest = facts.smallest
-    tensors, local = _local(network, chosen, precision, generation)
+    tensors, local = _local_dram(network, chosen, precision, generation)
     weights = weight_bytes(network, chosen, precision, generation)
     documented = weight_bytes(network, chosen, precision, generation, documented=True)
     sram = facts.managed_sram.default
@@ -193,16 +193,16 @@ def sizes_of(
         sram = min(sram, target.dla.sram_bytes)
     predicted, least = (
         MemoryNeed(
-            managed_sram=_pool(sram, smallest),
-            local_dram=_pool(max(local, facts.local_dram.floor or 0), smallest),
-            global_dram=_pool(max(size, facts.global_dram.floor or 0), smallest),
+            managed_sram=_pool_size(sram, smallest),
+            local_dram=_pool_size(max(local, facts.local_dram.floor or 0), smallest),
+            global_dram=_pool_size(max(size, facts.global_dram.floor or 0), smallest),
         )
         for size in (weights, documented)
     )
     return Sizes(predicted, tensors, weights, documented, least)
 
 
-def _local(
+def _local_dram(
     network: Network,
     chosen: Sequence[Layer],
     precision: str | Mapping[str, str],
@@ -211,17 +211,21 @@ def _local(
     """Returns two sizes in bytes: the inner tensors, and local DRAM with the border's tensors."""
     facts = memory_facts()
     extra, borders = facts.local_extra, facts.local_borders
-    live = _live(network, chosen, precision, generation)
-    inside = max(math.ceil(_scaled(by_width)) for by_width in live)
-    tensors = max(sum(by_width) for by_width in live)
+    live = _live_bytes(network, chosen, precision, generation)
+    factor = facts.local_factor
+    inside = max(math.ceil(factor.int8 * int8 + factor.fp16 * fp16) for int8, fp16 in live)
+    tensors = max(int8 + fp16 for int8, fp16 in live)
     if inside:
         # the extra bytes of a precision are taken once, however few layers have it
-        most = max(extra.of(_width(layer.name, precision)) for layer in chosen)
+        most = max(extra.of(_storage_type(layer.name, precision)) for layer in chosen)
         inside += min(most, math.ceil(extra.of_tensors * tensors))
     border = _border_bytes(network, chosen, precision, generation)
-    rows = sum(_rows(network, layer) for layer in chosen)
+    products = (layer for layer in chosen if layer.params.get("gemm"))
+    rows = (network.tensors[layer.outputs[0]].shape[0] for layer in products)
+    # the DLA runs a matrix product of several rows row by row
+    row_bytes = sum(count for count in rows if count > 1) * facts.local_rows.value
     both = border + max(tensors, math.ceil((borders.value - 1) * border))
-    return tensors, max(inside, both) + rows * facts.local_rows.value
+    return tensors, max(inside, both) + row_bytes
 
 
 def _border_bytes(
@@ -231,7 +235,7 @@ def _border_bytes(
     generation: str,
 ) -> int:
     """Returns the bytes of the tensors that enter and leave a loadable."""
-    uses = _uses(network)
+    uses = _index_network(network)
     inside = {layer.name for layer in chosen}
     written = {name for layer in chosen for name in layer.outputs}
     found: dict[str, int] = {}
@@ -243,17 +247,11 @@ def _border_bytes(
             if name in uses.outputs
             or any(reader.name not in inside for reader in uses.readers.get(name, ()))
         )
-        width = _width(layer.name, precision)
+        width = _storage_type(layer.name, precision)
         for name in (*entering, *leaving):
             size = nbytes(network.tensors[name].shape, *_STORAGE[width], generation)
             found[name] = max(size, found.get(name, 0))
     return sum(found.values())
-
-
-def _rows(network: Network, layer: Layer) -> int:
-    """Returns the rows of a matrix product of several rows: the DLA runs them one by one."""
-    rows = network.tensors[layer.outputs[0]].shape[0] if layer.params.get("gemm") else 0
-    return rows if rows > 1 else 0
 
 
 def pool_limits(target: Target) -> MemoryNeed:
@@ -270,35 +268,36 @@ def pool_limits(target: Target) -> MemoryNeed:
     )
 
 
-def _live(
+def _live_bytes(
     network: Network,
     layers: Sequence[Layer],
     precision: str | Mapping[str, str],
     generation: str,
-) -> list[tuple[int, ...]]:
-    """Returns the bytes alive while each layer runs, by the widths of ``_STORAGE``.
+) -> list[tuple[int, int]]:
+    """Returns the bytes alive while each layer runs, as INT8 and as FP16.
 
     ``layers`` are in graph order. A tensor lives from the layer that writes it to its last reader.
     The loadable's inputs and outputs are the caller's memory and do not count. Between layers of
     two precisions a tensor counts in the larger format.
     """
-    uses = _uses(network)
+    uses = _index_network(network)
     inside = {layer.name for layer in layers}
     last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
     alive = dict.fromkeys(_STORAGE, 0)
     held: dict[str, tuple[str, int]] = {}
-    found = [tuple(alive.values())]
+    found = [(0, 0)]
     for index, layer in enumerate(layers):
         for name in layer.outputs:
             readers = uses.readers.get(name, ())
             leaves = name in uses.outputs or any(r.name not in inside for r in readers)
             if name in last and not leaves:
                 shape = network.tensors[name].shape
-                widths = dict.fromkeys(_width(la.name, precision) for la in (layer, *readers))
+                users = (layer, *readers)
+                widths = dict.fromkeys(_storage_type(user.name, precision) for user in users)
                 sizes = {w: nbytes(shape, *_STORAGE[w], generation) for w in widths}
                 held[name] = max(sizes.items(), key=lambda item: item[1])
                 alive[held[name][0]] += held[name][1]
-        found.append(tuple(alive.values()))
+        found.append((alive["int8"], alive["fp16"]))
         for name in set(layer.inputs):
             if last[name] == index and name in held:
                 width, size = held.pop(name)
@@ -306,13 +305,7 @@ def _live(
     return found
 
 
-def _scaled(by_width: Sequence[int]) -> float:
-    factor = memory_facts().local_factor
-    int8, fp16 = by_width
-    return factor.int8 * int8 + factor.fp16 * fp16
-
-
-def _width(layer: str, precision: str | Mapping[str, str]) -> str:
+def _storage_type(layer: str, precision: str | Mapping[str, str]) -> str:
     own = precision if isinstance(precision, str) else precision.get(layer)
     return "int8" if own == "int8" else "fp16"
 
@@ -330,7 +323,7 @@ def weight_bytes(
     Convolution weights take two bytes each in either precision (one byte does not explain the
     build log's pools); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
     With ``documented`` they take the size of their type: one byte in INT8. ``precision`` is as for
-    :func:`memory`; ``generation`` is the DLA's, "1.0" (Xavier) or "2.0" (Orin).
+    :func:`predict_need`; ``generation`` is the DLA's, "1.0" (Xavier) or "2.0" (Orin).
     """
     facts = memory_facts()
     sizes = facts.convolution_weight_bytes
@@ -338,7 +331,7 @@ def weight_bytes(
     total = 0
     for layer in layers:
         params = layer.params
-        width = _width(layer.name, precision)
+        width = _storage_type(layer.name, precision)
         multiple = facts.channel_multiple.of(width)
         each = sizes.documented.of(width) if documented else sizes.value
         if layer.kind in {"CONVOLUTION", "DECONVOLUTION"} and layer.inputs:
@@ -354,16 +347,16 @@ def weight_bytes(
     return total
 
 
-def _uses(network: Network) -> _Uses:
-    found = _USES.get(network)
+def _index_network(network: Network) -> _NetworkIndex:
+    found = _INDEXES.get(network)
     if found is None:
-        found = _USES[network] = _Uses(network)
+        found = _INDEXES[network] = _NetworkIndex(network)
     return found
 
 
-def _ordered(network: Network, layers: Sequence[str]) -> list[Layer]:
+def _in_graph_order(network: Network, layers: Sequence[str]) -> list[Layer]:
     """Returns the layers of these names in graph order; cost is linear in their number."""
-    place = _uses(network).place
+    place = _index_network(network).place
     return [network.layers[index] for index in sorted({place[name] for name in layers})]
 
 
@@ -375,7 +368,7 @@ def _mib(size: int) -> str:
     return f"{size / (1 << 20):,.1f}".removesuffix(".0") + " MiB"
 
 
-def _pool(size: int, smallest: int) -> int:
+def _pool_size(size: int, smallest: int) -> int:
     return 1 << (max(size, smallest) - 1).bit_length()
 
 
@@ -470,7 +463,7 @@ class LoadableMemory:
         )
 
 
-def memory_report(
+def report_memory(
     network: Network,
     judgement: Judgement,
     target: Target,
@@ -487,11 +480,12 @@ def memory_report(
     allowed = pool_limits(target) if limits is None else limits
     precision = judgement.precisions or judgement.precision
     return tuple(
-        _memory_of(network, group, target, precision, allowed) for group in judgement.candidates
+        _loadable_memory(network, group, target, precision, allowed)
+        for group in judgement.candidates
     )
 
 
-def within_memory(
+def drop_oversized(
     network: Network,
     groups: Sequence[LoadableCandidate],
     target: Target,
@@ -506,24 +500,24 @@ def within_memory(
         network: The layer graph.
         groups: The candidates, of which those with a slot are retained.
         target: The board.
-        precision: As for :func:`memory`.
+        precision: As for :func:`predict_need`.
     """
     limits = pool_limits(target)
 
-    def held(group: LoadableCandidate) -> LoadableCandidate:
-        over = over_limits(sizes_of(network, group.layers, target, precision), limits)
-        broken = [one for one in over if one.certain]
-        return replace(group, retained=False, dropped=broken[0].rule) if broken else group
+    def check_limits(group: LoadableCandidate) -> LoadableCandidate:
+        over = find_broken_limits(loadable_sizes(network, group.layers, target, precision), limits)
+        broken = next((limit for limit in over if limit.certain), None)
+        return replace(group, retained=False, dropped=broken.rule) if broken else group
 
-    return tuple(held(group) if group.retained else group for group in groups)
+    return tuple(check_limits(group) if group.retained else group for group in groups)
 
 
 def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
     """Returns the pools of the kept loadables on one core: DRAM adds up, managed SRAM is shared."""
-    return together(one.need for one in loadables if one.retained)
+    return combine_needs(loadable.need for loadable in loadables if loadable.retained)
 
 
-def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
+def combine_needs(needs: Iterable[MemoryNeed]) -> MemoryNeed:
     """Returns the pools of loadables with these needs that share one core."""
     each = list(needs)
     how = memory_facts().totals
@@ -538,30 +532,30 @@ def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
 def pool_disputes(target: Target) -> dict[str, str]:
     """Returns other sources' statements about the pools' defaults on this board, by pool."""
     pools = ("managed_sram", *_DRAM)
-    disputes = {pool: disputes_of(pool).get(target.dla.generation) for pool in pools}
+    disputes = {pool: default_disputes(pool).get(target.dla.generation) for pool in pools}
     return {pool: text for pool, text in disputes.items() if text}
 
 
-def disputes_of(pool: str) -> dict[str, str]:
+def default_disputes(pool: str) -> dict[str, str]:
     """Returns other sources' statements about a pool's default, by DLA generation."""
     fact: PoolDefault = getattr(memory_facts(), pool)
-    ours = titles_of(fact.source)
+    ours = join_titles(fact.source)
     return {
-        generation: f"{row.text} ({titles_of(row.source)}; against: {ours})"
+        generation: f"{row.text} ({join_titles(row.source)}; against: {ours})"
         for generation, row in fact.disputed.items()
     }
 
 
-def _memory_of(
+def _loadable_memory(
     network: Network,
     group: LoadableCandidate,
     target: Target,
     precision: str | Mapping[str, str],
     limits: MemoryNeed,
 ) -> LoadableMemory:
-    sizes = sizes_of(network, group.layers, target, precision)
-    broken, disputed = broken_limits(network, group.layers, target, precision, limits)
-    place = _uses(network).place
+    sizes = loadable_sizes(network, group.layers, target, precision)
+    broken, disputed = split_broken_limits(network, group.layers, target, precision, limits)
+    place = _index_network(network).place
     first, last = (network.layers[place[group.layers[end]]] for end in (0, -1))
     return LoadableMemory(
         name=name_between(first, last),
@@ -577,7 +571,7 @@ def _memory_of(
     )
 
 
-def broken_limits(
+def split_broken_limits(
     network: Network,
     layers: Sequence[str],
     target: Target,
@@ -590,13 +584,13 @@ def broken_limits(
         network: The layer graph.
         layers: The names of the loadable's layers.
         target: The board.
-        precision: As for :func:`memory`.
+        precision: As for :func:`predict_need`.
         limits: The largest size of each pool.
     """
     found: dict[bool, list[BrokenLimit]] = {True: [], False: []}
-    for over in over_limits(sizes_of(network, layers, target, precision), limits):
-        fix = _remedy(network, layers, target, precision, limits, over)
-        found[over.certain].append(_limit(over, fix))
+    for over in find_broken_limits(loadable_sizes(network, layers, target, precision), limits):
+        fix = _suggest_fix(network, layers, target, precision, limits, over)
+        found[over.certain].append(_describe_limit(over, fix))
     return tuple(found[True]), tuple(found[False])
 
 
@@ -614,7 +608,7 @@ class OverLimit(NamedTuple):
     certain: bool
 
 
-def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
+def find_broken_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
     """Returns the limits that a loadable of such sizes breaks, at most one per DRAM pool."""
     raw = {
         "local_dram": (sizes.tensors, sizes.tensors),
@@ -637,21 +631,21 @@ def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
         ]
         if broken:
             # a certain refusal by a smaller pool outweighs a disputed one
-            found.append(next((one for one in broken if one.certain), broken[0]))
+            found.append(next((limit for limit in broken if limit.certain), broken[0]))
     return tuple(found)
 
 
-def _limit(over: OverLimit, fix: str) -> BrokenLimit:
-    source = titles_of(load_rules().rules[over.rule].source)
+def _describe_limit(over: OverLimit, fix: str) -> BrokenLimit:
+    source = join_titles(load_rules().rules[over.rule].source)
     facts = memory_facts()
     if over.pool == "local_dram" and over.rule == "memory.pool":
-        source = f"{source}; {titles_of(facts.local_borders.source)}"
+        source = f"{source}; {join_titles(facts.local_borders.source)}"
     elif not over.certain:
-        source = f"{source}; against: {titles_of(facts.convolution_weight_bytes.source)}"
+        source = f"{source}; against: {join_titles(facts.convolution_weight_bytes.source)}"
     return BrokenLimit(over.pool, over.rule, over.need, over.limit, over.documented, source, fix)
 
 
-def _remedy(
+def _suggest_fix(
     network: Network,
     layers: Sequence[str],
     target: Target,
@@ -665,18 +659,18 @@ def _remedy(
     too large, and no pool can be larger than the board's memory.
     """
 
-    def still(chosen: Sequence[str], width: str | Mapping[str, str]) -> OverLimit | None:
-        found = over_limits(sizes_of(network, chosen, target, width), limits)
-        return next((one for one in found if one.pool == over.pool), None)
+    def still_over(chosen: Sequence[str], width: str | Mapping[str, str]) -> OverLimit | None:
+        found = find_broken_limits(loadable_sizes(network, chosen, target, width), limits)
+        return next((limit for limit in found if limit.pool == over.pool), None)
 
-    def worse(one: OverLimit | None) -> bool:
-        return one is not None and one.certain >= over.certain
+    def no_better(limit: OverLimit | None) -> bool:
+        return limit is not None and limit.certain >= over.certain
 
-    single = next((name for name in layers if worse(still([name], precision))), None)
-    in_int8 = any(_width(name, precision) == "int8" for name in layers)
+    single = next((name for name in layers if no_better(still_over([name], precision))), None)
+    in_int8 = any(_storage_type(name, precision) == "int8" for name in layers)
     batch = max(
         math.prod(network.tensors[name].shape[:-_CHW])
-        for layer in _ordered(network, layers)
+        for layer in _in_graph_order(network, layers)
         for name in (*layer.inputs[:1], *layer.outputs)
     )
     facts = Facts(kind=over.pool, single=single is not None, board=over.need < target.dram.bytes)
@@ -684,7 +678,7 @@ def _remedy(
         over.pool.replace("_dram", "DRAM").replace("local", "Local").replace("global", "Global")
     )
     words = {
-        "int8": "" if in_int8 or worse(still(layers, "int8")) else "use INT8, ",
+        "int8": "" if in_int8 or no_better(still_over(layers, "int8")) else "use INT8, ",
         "smaller": "a smaller batch or input size" if batch > 1 else "a smaller input size",
         "layer": single or "",
         "pool": f"edgekit plan --pool {over.pool}={over.need >> 20}MiB, "

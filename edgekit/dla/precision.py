@@ -1,5 +1,15 @@
 """The precision of each layer, by scales or by the Q/DQ nodes around it, and the places of Q/DQ
 nodes when a plain INT8 network is lowered to a strongly typed network.
+
+Up to TensorRT 10.7 a layer of an INT8 build runs in INT8 if its tensors have scales. From
+11.4.1 on the network is strongly typed: a layer between a DequantizeLinear and a QuantizeLinear
+runs in INT8 and the others in FP16, whatever was requested.
+
+If values of different range meet in one tensor with one scale (a detector's boxes and scores),
+the smaller values lose bits. After the last layer with weights INT8 saves almost no time, so such
+a tail stays in FP16 (:func:`float_tail`). Elsewhere a concatenation stays in FP16 if its parts
+lose more than INT8 can spare (:func:`uneven_joins`). The places are found by measured ranges or a
+cache's; without ranges, by the network's structure.
 """
 
 from __future__ import annotations
@@ -24,9 +34,13 @@ _SCHEMA = "edgekit.dla-int8/1"
 QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
 # a layer with weights that reads floats and has at most this share of the network's
 # multiplications saves nothing in INT8: the sum over the bins of YOLOv8's box distributions
-_SMALL = 0.01
+_NEGLIGIBLE_MACS = 0.01
+# Bits that the narrowest tensor of a join may lose. Rounding to 8 bits leaves about 42 dB of values
+# that fill their range, 6 dB less for each bit. INT8 leaves a network with 20 to 30 dB. At the
+# network's end, which gains no time from INT8, the rest is to be better than that; elsewhere not
+# much worse.
 _TAIL_BITS = 2.0
-_BITS = 3.0
+_JOIN_BITS = 3.0
 # layers that pass on the values of a join unchanged, part by part
 _PASSES = SHUFFLES | {"CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SLICE"}
 _KEEPS_RANGE = frozenset({"RELU", "CLIP", "LEAKY_RELU"})
@@ -100,25 +114,6 @@ def int8_operators() -> Int8Operators:
     )
 
 
-# The precision of a layer: by its scales, or by the Q/DQ nodes around it.
-#
-# Up to TensorRT 10.7 a layer of an INT8 build runs in INT8 if its tensors have scales. From
-# 11.4.1 on the network is strongly typed: a layer between a DequantizeLinear and a QuantizeLinear
-# runs in INT8 and the others in FP16, whatever was requested.
-#
-# If values of different range meet in one tensor with one scale (a detector's boxes and scores),
-# the smaller values lose bits. After the last layer with weights INT8 saves almost no time, so such
-# a tail stays in FP16 (:func:`float_tail`). Elsewhere a concatenation stays in FP16 if its parts
-# lose more than INT8 can spare (:func:`uneven_joins`). The places are found by measured ranges or a
-# cache's; without ranges, by the network's structure.
-
-
-# Bits that the narrowest tensor of a join may lose. Rounding to 8 bits leaves about 42 dB of values
-# that fill their range, 6 dB less for each bit. INT8 leaves a network with 20 to 30 dB. At the
-# network's end, which gains no time from INT8, the rest is to be better than that; elsewhere not
-# much worse.
-
-
 @dataclass(frozen=True, slots=True)
 class Join:
     """A concatenation of tensors whose ranges differ by more than INT8 can spare.
@@ -149,7 +144,7 @@ def build_precisions(used: Collection[str]) -> tuple[str, ...]:
     return ("fp16", "int8") if "int8" in used else ("fp16",) if "fp16" in used else ()
 
 
-def by_scales(
+def precision_by_scales(
     layer: Layer,
     precision: str,
     scales: Mapping[str, float] | None,
@@ -173,7 +168,7 @@ def by_scales(
     return "int8" if scaled else "fp16"
 
 
-def by_quantization(network: Network) -> dict[str, str]:
+def precisions_by_qdq(network: Network) -> dict[str, str]:
     """Returns the precision of each layer of a strongly typed network, by layer name.
 
     A layer runs in INT8 if every input, its weights included, comes from a DEQUANTIZE and every
@@ -191,19 +186,18 @@ def by_quantization(network: Network) -> dict[str, str]:
         if source is None or source.kind == "DEQUANTIZE":
             return source is not None
         alone = all(len(consumers.get(name, ())) == 1 for name in source.outputs)
-        return alone and fed[source.name] and _one(source, layer)
+        return alone and fed[source.name] and _is_unrounded(source, layer)
 
     def reads(reader: Layer, layer: Layer) -> bool:
         if reader.kind == "QUANTIZE":
             return True
-        return fed[reader.name] and read[reader.name] and _one(layer, reader)
+        return fed[reader.name] and read[reader.name] and _is_unrounded(layer, reader)
 
     for layer in network.layers:
         sources = [producers.get(name) for name in layer.inputs]
         quantised = layer.weight_operators is None or "DequantizeLinear" in layer.weight_operators
-        fed[layer.name] = (
-            quantised and bool(sources) and all(feeds(source, layer) for source in sources)
-        )
+        reads_int8 = bool(sources) and all(feeds(source, layer) for source in sources)
+        fed[layer.name] = quantised and reads_int8
     for layer in reversed(network.layers):
         readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
         inner = bool(readers) and not outputs.intersection(layer.outputs)
@@ -219,7 +213,7 @@ def by_quantization(network: Network) -> dict[str, str]:
     }
 
 
-def _one(before: Layer, after: Layer) -> bool:
+def _is_unrounded(before: Layer, after: Layer) -> bool:
     """Returns True if values are not rounded between a layer and its reader."""
     if before.kind in QUANTIZATION:
         return False
@@ -241,14 +235,14 @@ def uneven_joins(network: Network, ranges: Amax) -> tuple[Join, ...]:
     if not ranges:
         return ()
     consumers, producers = network.consumers(), network.producers()
-    found: dict[str, _Apart] = {}
+    found: dict[str, _RangeGap] = {}
     layers_of: dict[str, list[str]] = {}
     # by tensor the join whose values it holds; by layer the join that its kernel reads
     values: dict[str, str] = {}
     reading: dict[str, str] = {}
     for layer in network.layers:
-        apart = _apart(layer.inputs, ranges) if layer.kind == "CONCATENATION" else None
-        if apart is not None and apart.bits > _BITS:
+        apart = _find_range_gap(layer.inputs, ranges) if layer.kind == "CONCATENATION" else None
+        if apart is not None and apart.bits > _JOIN_BITS:
             found[layer.name] = apart
             origin = layer.name
         elif (origin := next((values[n] for n in layer.inputs if n in values), "")) == "":
@@ -292,7 +286,7 @@ def _fused_with(
     return ""
 
 
-class _Apart(NamedTuple):
+class _RangeGap(NamedTuple):
     """Two tensors, their ranges, and the difference of these in bits."""
 
     narrow: str
@@ -301,20 +295,20 @@ class _Apart(NamedTuple):
     bits: float
 
 
-def _apart(names: Sequence[str], ranges: Amax) -> _Apart | None:
+def _find_range_gap(names: Sequence[str], ranges: Amax) -> _RangeGap | None:
     """Returns the narrowest and the widest of the tensors.
 
     Uses the method for which they are nearest, so that a single outlier does not count; None if
     fewer than two ranges are known.
     """
-    found: list[_Apart] = []
+    found: list[_RangeGap] = []
     for amax in ranges:
         known = [name for name in dict.fromkeys(names) if amax.get(name, 0.0) > 0]
         if len(known) > 1:
             narrow, wide = (pick(known, key=amax.__getitem__) for pick in (min, max))
             low, high = amax[narrow], amax[wide]
-            found.append(_Apart(narrow, wide, (low, high), log2(high / low)))
-    return min(found, key=lambda one: one.bits, default=None)
+            found.append(_RangeGap(narrow, wide, (low, high), log2(high / low)))
+    return min(found, key=lambda gap: gap.bits, default=None)
 
 
 def float_tail(network: Network, ranges: Amax = ()) -> frozenset[str]:
@@ -340,7 +334,7 @@ def float_tail(network: Network, ranges: Amax = ()) -> frozenset[str]:
             leads.add(layer.name)
         elif layer.name not in fused:
             tail.append(layer)
-    before = {layer.name for layer in tail if _joins(layer, ranges)}
+    before = {layer.name for layer in tail if _mixes_ranges(layer, ranges)}
     after = set(before)
     for layer in tail:
         if any(r.name in before for name in layer.outputs for r in consumers.get(name, ())):
@@ -355,7 +349,7 @@ def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
     """Returns the layers that gain from INT8 weights, and the layers fused after them."""
     ops = int8_operators()
     producers = network.producers()
-    small = _SMALL * sum(layer.macs for layer in network.layers)
+    small = _NEGLIGIBLE_MACS * sum(layer.macs for layer in network.layers)
     # layers without INT8 kernel, and those that only move their results
     floats: set[str] = set()
     weighted: set[str] = set()
@@ -380,25 +374,16 @@ def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
     return weighted, fused
 
 
-def _joins(layer: Layer, ranges: Amax) -> bool:
+def _mixes_ranges(layer: Layer, ranges: Amax) -> bool:
     """Returns True if the values that a layer reads and writes differ in range, or may do so."""
     with_constant = layer.kind == "ELEMENTWISE" and len(layer.inputs) == 1
     if not (layer.kind in {"CONCATENATION", "SCALE"} or with_constant):
         return False
-    apart = _apart((*layer.inputs, *layer.outputs), ranges)
+    apart = _find_range_gap((*layer.inputs, *layer.outputs), ranges)
     if apart is None or (apart.bits == 0 and layer.kind == "CONCATENATION"):
         # a cache made for a DLA gives all parts the same scale, so it does not show their ranges
         return True
     return apart.bits > _TAIL_BITS
-
-
-# How a plain INT8 network is lowered to a strongly typed network: the places of Q/DQ nodes.
-#
-# From TensorRT 11.4.1 on a layer runs in INT8 between a DequantizeLinear and a QuantizeLinear, so
-# every tensor that an INT8 layer reads or writes gets such a pair, as NVIDIA's
-# ``modelopt.onnx.quantization --target_dla`` does it. Two kinds of tensors get none: the result of
-# a convolution, sum or scale with a single reader that is an activation or scale (it never leaves
-# the fused kernel), and tensors between the layers of one ONNX node.
 
 
 @document(frozen=True, eq=False)
@@ -416,19 +401,25 @@ class Lowering:
     missing: tuple[str, ...]
 
 
-def lowering(
+def plan_lowering(
     network: Network,
     scales: Collection[str] | None = None,
     fp16_layers: Collection[str] = frozenset(),
 ) -> Lowering:
     """Decides which layers run in INT8, and which tensors get Q/DQ nodes for it.
 
+    From TensorRT 11.4.1 on a layer runs in INT8 between a DequantizeLinear and a QuantizeLinear, so
+    every tensor that an INT8 layer reads or writes gets such a pair, as NVIDIA's
+    ``modelopt.onnx.quantization --target_dla`` does it. Two kinds of tensors get none: the result
+    of a convolution, sum or scale with a single reader that is an activation or scale (it never
+    leaves the fused kernel), and tensors between the layers of one ONNX node.
+
     Args:
         network: A plain network.
         scales: Tensors that have a scale; None if all are taken to have a scale.
         fp16_layers: Names of layers kept out of INT8.
     """
-    return _QdqPlacement(network, scales, fp16_layers).answer()
+    return _QdqPlacement(network, scales, fp16_layers).place()
 
 
 @document(frozen=True, eq=False)
@@ -467,19 +458,21 @@ class _QdqPlacement:
         self._network = network
         self._scales = scales
         self._outputs = frozenset(network.outputs)
-        self._units = self._group()
+        self._units = self._group_layers()
         self._writer = {name: unit for unit in self._units for name in unit.writes}
         self._readers: dict[str, list[_NodeLayers]] = {}
         for unit in self._units:
             for name in unit.reads:
                 self._readers.setdefault(name, []).append(unit)
         fp16 = frozenset(fp16_layers)
-        self._int8 = {unit for unit in self._units if _able(unit, fp16)}
+        self._int8 = {unit for unit in self._units if _has_int8_kernels(unit, fp16)}
         self._drop_movers()
 
-    def _group(self) -> list[_NodeLayers]:
+    def _group_layers(self) -> list[_NodeLayers]:
         network = self._network
-        names = {la.name: la.nodes or la.origin or (la.name,) for la in network.layers}
+        names = {
+            layer.name: layer.nodes or layer.origin or (layer.name,) for layer in network.layers
+        }
         sets = DisjointSets[str]()
         for nodes in names.values():
             sets.join(*nodes)
@@ -524,11 +517,13 @@ class _QdqPlacement:
                 if all(source is not None and source not in self._int8 for source in sources):
                     self._int8.discard(unit)
 
-    def answer(self) -> Lowering:
+    def place(self) -> Lowering:
+        """Returns the lowering after layers with a tensor that lacks a scale left INT8."""
         missing: dict[str, None] = {}
         while True:
-            tensors = self._tensors()
-            lacking = {name for name in tensors if not self._has_scale(name)}
+            tensors = self._find_tensors()
+            scales = tensors if self._scales is None else self._scales
+            lacking = {name for name in tensors if name not in scales}
             fallen = {u for u in self._int8 if lacking.intersection((*u.reads, *u.writes))}
             if not fallen:
                 break
@@ -542,10 +537,7 @@ class _QdqPlacement:
         }
         return Lowering(precisions, tuple(tensors), tuple(missing))
 
-    def _has_scale(self, name: str) -> bool:
-        return self._scales is None or name in self._scales
-
-    def _tensors(self) -> dict[str, None]:
+    def _find_tensors(self) -> dict[str, None]:
         """Returns the tensors that INT8 layers read and write, without those inside a kernel."""
         found: dict[str, None] = {}
         for unit in self._units:
@@ -567,7 +559,7 @@ class _QdqPlacement:
         )
 
 
-def _able(unit: _NodeLayers, fp16_layers: Collection[str]) -> bool:
+def _has_int8_kernels(unit: _NodeLayers, fp16_layers: Collection[str]) -> bool:
     """Returns True if all layers have an INT8 kernel; a product of two activations has none."""
     return bool(unit.reads or unit.writes) and all(
         layer.op in int8_operators().every

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from edgekit.dla.checks import Check, compiled
+from edgekit.dla.checks import Check, compile_check
 from edgekit.knowledge import data_folder, read_document
 from edgekit.targets.board import GENERATIONS
 from edgekit.targets.releases import within
@@ -28,6 +28,7 @@ ANY_KIND = "*"
 PRECISIONS = ("fp16", "int8")
 #: A list of names.
 texts = array(long_text)
+_WORD = choice("native", "reconstruction", "rfe", "folded")
 
 
 @document(frozen=True)
@@ -72,7 +73,7 @@ def _source(value: object) -> RuleSource:
 sources = array(_source, 1)
 
 
-def titles_of(listed: Iterable[RuleSource]) -> str:
+def join_titles(listed: Iterable[RuleSource]) -> str:
     """Returns the titles of sources as one text."""
     return "; ".join(source.title for source in listed)
 
@@ -84,7 +85,7 @@ class Way:
     ``of`` describes these layers in words.
     """
 
-    when: Check = member(compiled)
+    when: Check = member(compile_check)
     of: str = member(long_text, key="for")
     fix: str = member(long_text)
     mends: bool = member(flag, absent=True)
@@ -107,7 +108,7 @@ class Ties:
 
     tensors: str = member(choice("all", "inputs"))
     kinds: tuple[str, ...] = member(texts, absent=())
-    when: Check | None = member(compiled, absent=None)
+    when: Check | None = member(compile_check, absent=None)
     everywhere: bool = member(flag, absent=False)
     moves: bool = member(flag, absent=False)
     apart: bool = member(flag, absent=False)
@@ -170,9 +171,9 @@ class Rule:
     needs_gpu: bool = member(flag, absent=False)
     operator_fix: bool = member(flag, absent=False)
     mends: bool = member(flag, absent=True)
-    when: Check | None = member(compiled, absent=None)
-    check: Check | None = member(compiled, absent=None)
-    counts: Check | None = member(compiled, absent=None)
+    when: Check | None = member(compile_check, absent=None)
+    check: Check | None = member(compile_check, absent=None)
+    counts: Check | None = member(compile_check, absent=None)
     warning: str = member(long_text, absent="")
     ties: Ties | None = member(record(Ties), absent=None)
     pool: str = member(choice("local_dram", "global_dram"), absent="")
@@ -227,9 +228,6 @@ class RuleFile:
     rules: tuple[Rule, ...] = member(records(Rule))
     notes: tuple[Rule, ...] = member(records(Rule), absent=())
     allowed_by: Mapping[str, tuple[RuleSource, ...]] = member(mapping(sources), absent=dict)
-
-
-_WORD = choice("native", "reconstruction", "rfe", "folded")
 
 
 @document(frozen=True)

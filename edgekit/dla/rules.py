@@ -1,6 +1,6 @@
 """All rules under ``dla/`` with the operator matrix, read once and looked up by id.
 
-``limit`` and ``exceptions`` give the numbers of single rules.
+``rule_range`` and ``rule_exceptions`` give the numbers of single rules.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Rules:
     oldest: str
     newest: str
 
-    def allowing(self, kind: str, function: object) -> tuple[str, ...]:
+    def sources_allowing(self, kind: str, function: object) -> tuple[str, ...]:
         """Returns the titles of the sources according to which a DLA runs such a layer."""
         known = self.allowed_by.get(kind, {})
         return known.get(str(function), known.get(ANY_KIND, ()))
@@ -101,7 +101,7 @@ def load_rules() -> Rules:
         titles[file.family] = file.title
         for function, named in file.allowed_by.items():
             for kind in file.kinds:
-                allowed.setdefault(kind, {})[function] = tuple(one.title for one in named)
+                allowed.setdefault(kind, {})[function] = tuple(source.title for source in named)
         found += (_rule(rule, file.kinds) for rule in file.rules)
         found += (_note(rule, file.kinds) for rule in file.notes)
     matrix = read_document(OperatorsFile, folder / "operators.yaml")
@@ -157,7 +157,7 @@ def _note(rule: Rule, kinds: tuple[str, ...]) -> Rule:
 
 
 def _complete(rule: Rule, kinds: tuple[str, ...], effect: str) -> Rule:
-    return _changed(
+    return _copy_with(
         rule,
         kinds=rule.kinds or kinds,
         effect=effect,
@@ -166,7 +166,7 @@ def _complete(rule: Rule, kinds: tuple[str, ...], effect: str) -> Rule:
     )
 
 
-def _changed(item: _Row, **changes: object) -> _Row:
+def _copy_with(item: _Row, **changes: object) -> _Row:
     """Returns a copy with changes; ``dataclasses.replace`` would take a third of the read time."""
     made = object.__new__(type(item))
     vars(made).update(vars(item), **changes)
@@ -190,15 +190,15 @@ def _operator(
     if row.recipe:
         fix = f"{fix}; " if fix else ""
         fix += f"NVIDIA's recipe: {matrix.recipes}{row.recipe}"
-    return _changed(row, name=name, fix=fix, mends=not below, rewritten=rewritten)
+    return _copy_with(row, name=name, fix=fix, mends=not below, rewritten=rewritten)
 
 
 @cache
-def limit(rule: str) -> tuple[int, int]:
+def rule_range(rule: str) -> tuple[int, int]:
     """Returns the smallest and the largest value of a rule's range.
 
     It is the range that the rule allows; for a rule that excludes a range
-    ("deconvolution.square_kernel"), the excluded range. ``exceptions`` returns further allowed
+    ("deconvolution.square_kernel"), the excluded range. ``rule_exceptions`` returns further allowed
     values.
 
     Args:
@@ -214,7 +214,7 @@ def limit(rule: str) -> tuple[int, int]:
 
 
 @cache
-def exceptions(rule: str) -> frozenset[tuple[int, ...]]:
+def rule_exceptions(rule: str) -> frozenset[tuple[int, ...]]:
     """Returns the values that a rule allows one by one, besides its range.
 
     Args:

@@ -100,9 +100,9 @@ class _Parameters(Facts):
         return None
 
 
-def scale_tie(layer: Layer) -> ScaleTie | None:
+def find_scale_tie(layer: Layer) -> ScaleTie | None:
     """Returns the rule that ties the INT8 scales of a layer's tensors; None if none does."""
-    for tie in _by_kind().get(layer.kind, ()):
+    for tie in _ties_by_kind().get(layer.kind, ()):
         if tie.ties.when is None or tie.ties.when(_Parameters(layer.params)) is None:
             return tie
     return None
@@ -119,7 +119,7 @@ def scale_ties() -> tuple[ScaleTie, ...]:
 
 
 @lru_cache(maxsize=1)
-def _by_kind() -> Mapping[str, tuple[ScaleTie, ...]]:
+def _ties_by_kind() -> Mapping[str, tuple[ScaleTie, ...]]:
     ties = scale_ties()
     kinds = dict.fromkeys(kind for tie in ties for kind in tie.kinds)
     return {kind: tuple(tie for tie in ties if kind in tie.kinds) for kind in kinds}

@@ -11,9 +11,9 @@ import numpy as np
 
 from edgekit.dla.checks import Facts
 from edgekit.dla.fact_files import sparsity_facts
-from edgekit.dla.rule_files import titles_of
+from edgekit.dla.rule_files import join_titles
 from edgekit.dla.rules import load_rules
-from edgekit.dla.verdicts import Judgement, reason_of
+from edgekit.dla.verdicts import Judgement, verdict_reason
 from edgekit.error_document import VerdictReason
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -132,7 +132,7 @@ class Sparsity:
     pays: bool | None = member(nullable(flag), default=None)
 
 
-def sparsity(
+def assess_sparsity(
     network: Network, judgement: Judgement, target: Target, model: Model | None = None
 ) -> Sparsity:
     """Returns the convolutions on the DLA that could use 2:4 sparsity, and the possible savings.
@@ -150,30 +150,30 @@ def sparsity(
     """
     facts = sparsity_facts()
     rows = tuple(
-        _convolution(layer, network, judgement.precision_of(layer.name), target, model)
+        _assess_convolution(layer, network, judgement.precision_of(layer.name), target, model)
         for layer in network.layers
         if layer.kind in facts.kinds and layer.inputs and judgement.placed.get(layer.name) == "DLA"
     )
     measured = facts.measured
-    chosen = [one for one in rows if one.possible]
-    saved = sum(one.macs_saved for one in rows)
+    possible = [row for row in rows if row.possible]
+    saved = sum(row.macs_saved for row in rows)
     macs_per_second = target.dla.int8_macs_per_clock * target.dla.max_mhz * 1e6
-    unread = any(one.present is None for one in rows)
+    unread = any(row.present is None for row in rows)
     return Sparsity(
         convolutions=rows,
-        possible=len(chosen),
-        present=None if unread else sum(bool(one.present) for one in chosen),
-        macs=sum(one.macs for one in rows),
+        possible=len(possible),
+        present=None if unread else sum(bool(row.present) for row in possible),
+        macs=sum(row.macs for row in rows),
         macs_saved=saved,
-        weight_bytes_saved=sum(one.weight_bytes_saved for one in chosen),
+        weight_bytes_saved=sum(row.weight_bytes_saved for row in possible),
         seconds_saved=saved / macs_per_second if macs_per_second else 0.0,
         measured_speedup=MeasuredSpeedup(
-            (measured.least, measured.most), titles_of(measured.source)
+            (measured.least, measured.most), join_titles(measured.source)
         ),
     )
 
 
-def _convolution(
+def _assess_convolution(
     layer: Layer, network: Network, precision: str, target: Target, model: Model | None
 ) -> SparseConvolution:
     params = layer.params
@@ -189,10 +189,10 @@ def _convolution(
         weights=weights,
         maps_modulo_64=maps % 64,
     )
-    broken = list(_broken(known))
+    broken = list(_broken_rules(known))
     possible = not broken
     saved = sparsity_facts().saved
-    share = None if model is None else _share(layer, model, maps, channels)
+    share = None if model is None else _read_pattern_share(layer, model, maps, channels)
     return SparseConvolution(
         layer=layer.name,
         possible=possible,
@@ -207,16 +207,16 @@ def _convolution(
     )
 
 
-def _broken(known: Facts) -> Iterator[tuple[str, VerdictReason]]:
+def _broken_rules(known: Facts) -> Iterator[tuple[str, VerdictReason]]:
     for rule in load_rules():
         if rule.family != "sparsity" or rule.check is None:
             continue
         failure = rule.check(known)
         if failure is not None:
-            yield rule.certainty, reason_of(rule, failure, known)
+            yield rule.certainty, verdict_reason(rule, failure, known)
 
 
-def _share(layer: Layer, model: Model, maps: int, channels: int) -> float | None:
+def _read_pattern_share(layer: Layer, model: Model, maps: int, channels: int) -> float | None:
     """Returns the fraction of groups of four along the input channels with two or more zeros."""
     pattern = sparsity_facts().pattern
     for name in layer.weights:

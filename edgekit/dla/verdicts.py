@@ -134,7 +134,7 @@ class _Words(Mapping[str, str]):
         return len(self._facts)
 
 
-def reason_of(
+def verdict_reason(
     rule: Rule,
     failure: RuleFailure,
     facts: Facts,
@@ -156,15 +156,13 @@ def reason_of(
     message = f"{rule.text.rstrip('.')}. Found: {found}"
     if not rule.brief:
         message += f" (allowed: {limit})"
-    way = _way(rule, facts, row)
+    # the fix: the operator's own, else that of the first way that applies, else the rule's
+    way: Operator | Way | Rule
+    if rule.operator_fix and row is not None and row.fix:
+        way = row
+    else:
+        way = next((way for way in rule.ways if way.when(facts) is None), rule)
     fix = way.fix.format_map(words)
     source = "; ".join(dict.fromkeys((*against, *rule.sources)))
     rewritten = way is row and row.rewritten
     return VerdictReason(rule.id, message, found, limit, source, fix, way.mends, rewritten)
-
-
-def _way(rule: Rule, facts: Facts, row: Operator | None) -> Operator | Way | Rule:
-    """Returns the source of the fix: the operator's row, one of the rule's ways, or the rule."""
-    if rule.operator_fix and row is not None and row.fix:
-        return row
-    return next((way for way in rule.ways if way.when(facts) is None), rule)

@@ -23,7 +23,7 @@ from edgekit.network.operators import Importer, Refusal, operator_table, refusal
 from edgekit.network.protos import LEFT_DOMAIN, RUNTIMES, WITH_BODIES, dtype_name, is_plugin
 from edgekit.parsing.conditions import CONDITIONS, Case
 from edgekit.targets.board import Target
-from edgekit.targets.releases import newer_release, parse_version
+from edgekit.targets.releases import parse_version, upgrade_hint
 from edgekit_device.protocol.codec import choice, document, flag, long_text, member, records, write
 
 # most values of a zero point or a scale that are checked
@@ -186,7 +186,7 @@ class _Board:
 
     def newer(self, since: str) -> str:
         """Returns the remedy of a newer release; "" if the board has none."""
-        return newer_release(self._target, since)
+        return upgrade_hint(self._target, since)
 
 
 @document(frozen=True)

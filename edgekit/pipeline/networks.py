@@ -20,7 +20,7 @@ from edgekit.pipeline.steps.placement import shared_options
 from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import as_it_came, judgement, network
 from edgekit.reports.html.plans import write_plans_report
-from edgekit.schedule.placing import frames_of, place_several
+from edgekit.schedule.placing import frames_per_hyperperiod, place_several
 from edgekit.schedule.plans import NetworkRequest, Plans
 from edgekit.text import counted
 
@@ -53,7 +53,7 @@ def plan_networks(
             hint="use edgekit.plan (edgekit plan), or list several under model.networks",
         )
     names = [network.name for network in file.model.networks]
-    frames_of({network.name: network.rate_hz for network in file.model.networks})
+    frames_per_hyperperiod({network.name: network.rate_hz for network in file.model.networks})
     steps = StepLog([*names, "plan"], progress or Quiet())
     cache = cache or Cache()
     contexts = [

@@ -30,7 +30,7 @@ from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from edgekit.quantize.scales import change_rows
 from edgekit.targets.loader import get
-from edgekit.targets.releases import release_for, spelled
+from edgekit.targets.releases import parse_release, release_for
 from edgekit.tensorrt.trtexec import build_line, translated_line
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def from_qdq_document(
     board = get(target) if target is not None else None
     release = board.tensorrt if board is not None else None
     if tensorrt is not None:
-        release = spelled(tensorrt)
+        release = parse_release(tensorrt)
     if release is None and cache is not None:
         raise UsageError(
             "a calibration cache belongs to one TensorRT release",

@@ -151,12 +151,12 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
         UsageError: "layer.unknown": there is no layer, ONNX node or module of that name;
             "layer.several": a glob names several layers of a file that names no modules.
     """
-    from edgekit.placement.explanation import explain_layer, layer_named
+    from edgekit.placement.explanation import explain_layer, resolve_layer
 
     context = pipeline.context
     # refused before any placement
     try:
-        name = layer_named(network(context), source(context), layer)
+        name = resolve_layer(network(context), source(context), layer)
     except UsageError as error:
         if error.code != "layer.several" or network(context).modules is None:
             raise

@@ -18,7 +18,7 @@ from edgekit.network.source import is_builtin, is_config_file
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress, Quiet
 from edgekit.pipeline.steps.load import source
-from edgekit.placement.translation import model_of_digest
+from edgekit.placement.translation import find_model_by_digest
 from edgekit.rewriting.provenance.verification import (
     Claim,
     Verified,
@@ -62,7 +62,7 @@ def verify_rewrites(
     reporter = progress or Quiet()
     original = _model(str(model), shapes, batch, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
-    original = model_of_digest(original, claim.original)
+    original = find_model_by_digest(original, claim.original)
     verified = verify(
         original, claim, progress=lambda done, total: reporter.update(done, total, "proofs")
     )

@@ -53,7 +53,7 @@ from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.pipeline.steps.variants import built_buckets, on_gpu
 from edgekit.placement.buckets import shape_text
-from edgekit.placement.plan import is_known, proof_of
+from edgekit.placement.plan import has_known_time, qualify_proof
 from edgekit.quantize.given_scales import named_scales
 from edgekit.reference.accuracy import accuracy_text
 from edgekit.reference.method import methods_are_equal
@@ -281,8 +281,8 @@ def _plan(run: Run, record: StepRecord) -> Run:
     check_planned(run.context)
     if (rest := on_gpu(run.context)) is not None:
         check_planned(rest, gpu_profiles(run.context))
-    proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
-    proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
+    proof = qualify_proof(found.optimal, found.extrapolated, found.unknown_cost)
+    proof = proof or (f"gap {percent(found.gap, 2)}" if has_known_time(found) else "cost unknown")
     record.detail = (
         f"{_on_dla(found)}, {counted(len(found.loadables), 'loadable')}, {found.objective}, {proof}"
     )

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from edgekit.dla.judge import first_qdq_release
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.dla.plugin_formats import declaration, declared_formats
 from edgekit.error_document import VerdictReason
 from edgekit.network.graph import LEFT
@@ -45,13 +44,14 @@ from edgekit.placement.plan import (
     Share,
     SlackChoice,
     Unfused,
-    exception,
+    exception_text,
     mixes_devices,
     plan_value,
 )
-from edgekit.placement.problem import BuiltProblem, as_engines, too_large
+from edgekit.placement.problem import BuiltProblem, find_oversized, with_engine_contention
 from edgekit.placement.profiles.measured import measured_part
 from edgekit.placement.search import Solved, baseline_within_request, objective_value
+from edgekit.solver.loadables import count_transitions
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
     OUTSIDE,
@@ -91,7 +91,7 @@ class _Figures(NamedTuple):
 
 
 @document(frozen=True)
-class _ShownPlan:
+class _DocumentPlan:
     """A plan of the mix in the form of the document."""
 
     share: Share
@@ -126,31 +126,31 @@ def assemble(
         few: True if it is the best plan within the slack with at most this number of loadables.
     """
     model, options, problem = request.model, request.options, built.problem
-    shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
-    predicted = _mixed(request, problem, [one.share.share for one in shown], shown)
+    shown = [_document_plan(request, built, solved, number) for number in range(len(solved.parts))]
+    predicted = _mix_figures(request, problem, [plan.share.share for plan in shown], shown)
     if options.objective == "throughput":
         value = predicted.throughput_qps
     else:
         first = shown[0]
-        engines = as_engines(request, problem, first.modes)
+        engines = with_engine_contention(request, problem, first.modes)
         value = objective_value(options.objective, engines, first.load_us, first.energy_uj)
         value = round(value, DIGITS)
     bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
-    slack = _slack(options, value, predicted, optimum)
+    slack = _slack_choice(options, value, predicted, optimum)
     if optimum is not None:
         bound, gap = optimum.bound, optimum.gap
-    loadables = tuple(loadable for one in shown for loadable in one.loadables)
+    loadables = tuple(loadable for plan in shown for loadable in plan.loadables)
     builder = builder_groups(
         request.network,
-        [(one.share.layers, one.loadables) for one in shown],
+        [(plan.share.layers, plan.loadables) for plan in shown],
         options.max_loadables,
     )
     measured = measured_part(
         model,
         shown[0].share.layers,
-        [(one.us, one.clock == "measured") for one in shown[0].share.reformats],
-        sum(one.us for one in shown[0].share.unfused),
+        [(reformat.us, reformat.clock == "measured") for reformat in shown[0].share.reformats],
+        sum(part.us for part in shown[0].share.unfused),
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
     left = tuple(
@@ -159,15 +159,15 @@ def assemble(
         if layer.opaque == LEFT
     )
     if left:
-        names = {one.name for one in left}
-        shown = [replace(one, share=_without_left(one.share, names)) for one in shown]
-        builder = _groups_without(builder, names)
+        names = {layer.name for layer in left}
+        shown = [replace(plan, share=_without_left(plan.share, names)) for plan in shown]
+        builder = _drop_from_groups(builder, names)
     # measured times are known
-    unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
+    unmeasured = {layer.name for layer in shown[0].share.layers if not layer.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
-    untimed = (*unknown, *(one.name for one in left))
+    untimed = (*unknown, *(layer.name for layer in left))
     whole = measured is not None and measured.fraction == 1 and len(shown) == 1
-    extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
+    extrapolated = () if whole else find_extrapolations(request, [plan.share for plan in shown])
     return Plan(
         target=model.target.name,
         power_mode=model.mode.name,
@@ -175,33 +175,33 @@ def assemble(
         tensorrt=request.judgement.tensorrt,
         layers=shown[0].share.layers,
         loadables=loadables,
-        pools=pools_of(loadables),
+        pools=max_pool_bytes(loadables),
         transitions=shown[0].share.transitions,
         predicted=predicted.cost(untimed),
         objective=options.objective,
         optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not untimed),
         bound=bound,
         gap=gap,
-        plans=tuple(replace(one.share, predicted=one.figures.cost(untimed)) for one in shown),
+        plans=tuple(replace(plan.share, predicted=plan.figures.cost(untimed)) for plan in shown),
         baselines=baseline_costs(request, compared, untimed),
         model_error=model_error(),
         notes=(
             *(_proof_notes(shown, gap, unknown, measured, optimum is None) if notes_proof else ()),
-            *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
+            *_notes(request, shown, extrapolated, find_oversized(request, built), optimum is None),
             *builder_notes(builder),
-            *_without(unknown, known=predicted.latency_us > 0),
-            *_plugin_notes(request, [r for one in shown for r in one.share.reformats]),
+            *_uncounted_notes(unknown, known=predicted.latency_us > 0),
+            *_plugin_notes(request, [r for plan in shown for r in plan.share.reformats]),
             *_slack_note(slack, options.objective, value, predicted, len(loadables) if few else 0),
             *notes,
             *(measured.notes if measured else ()),
         ),
-        reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
+        reformats=tuple(reformat for plan in shown for reformat in plan.share.reformats),
         builder=builder,
         bands=_bands(request, predicted, shown, bool(extrapolated), measured),
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
-        baselines_keep=baselines_keep(request, problem, compared),
+        baselines_keep=check_baselines(request, problem, compared),
         extrapolated=extrapolated,
         energy=FrameEnergy(
             options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
@@ -213,17 +213,17 @@ def assemble(
 
 def _without_left(share: Share, names: Set[str]) -> Share:
     """Returns a plan without the layers of left-out modules, which only affect the order."""
-    builder = None if share.builder is None else _groups_without(share.builder, names)
+    builder = None if share.builder is None else _drop_from_groups(share.builder, names)
     layers = tuple(layer for layer in share.layers if layer.name not in names)
     return replace(share, layers=layers, builder=builder)
 
 
-def _groups_without(builder: BuilderGroups, names: Set[str]) -> BuilderGroups:
+def _drop_from_groups(builder: BuilderGroups, names: Set[str]) -> BuilderGroups:
     types = {name: kind for name, kind in builder.device_types.items() if name not in names}
     return replace(builder, device_types=types)
 
 
-def _slack(
+def _slack_choice(
     options: Options, value: float, predicted: _Figures, optimum: Plan | None
 ) -> SlackChoice:
     metric = SECOND_METRICS[options.objective]
@@ -263,12 +263,12 @@ def baseline_costs(
     found: dict[str, PredictedCost | None] = dict.fromkeys(compared)
     for name, b in compared.items():
         if b is not None:
-            problem = as_engines(request, b.built.problem, b.modes)
-            found[name] = _predicted(problem, b.load_us, b.energy_uj).cost(unknown)
+            problem = with_engine_contention(request, b.built.problem, b.modes)
+            found[name] = _round_figures(problem, b.load_us, b.energy_uj).cost(unknown)
     return found
 
 
-def baselines_keep(
+def check_baselines(
     request: PlacementInputs, problem: PlacementProblem, compared: Mapping[str, Baseline | None]
 ) -> dict[str, bool | None]:
     """Returns, by baseline, True if it keeps the user's constraints; None if it is impossible."""
@@ -278,7 +278,7 @@ def baselines_keep(
     }
 
 
-def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:
+def find_extrapolations(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:
     """Returns the predictions of plans that no published time supports."""
     model, network = request.model, request.network
     found: dict[str, None] = {}
@@ -307,9 +307,9 @@ def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[
     return tuple(found)
 
 
-def _shown(
+def _document_plan(
     request: PlacementInputs, built: BuiltProblem, solved: Solved, number: int
-) -> _ShownPlan:
+) -> _DocumentPlan:
     part = solved.parts[number]
     load_us = part.placing.load_us
     energy_uj, watts = request.model.energy(built.problem.devices, load_us)
@@ -319,21 +319,23 @@ def _shown(
     options = request.options
     running = with_builder_loadables(running, options.max_loadables, options.min_loadable_layers)
     layers, loadables = running.layers(), running.loadables(number)
-    engines = as_engines(request, built.problem, part.placing.modes)
+    engines = with_engine_contention(request, built.problem, part.placing.modes)
     share = Share(
         round(part.share, 9),
         layers,
-        transitions_of(running.placing.steps),
+        count_transitions(running.placing.steps),
         None,
         running.reformats(number),
         running.unfused(number),
         builder_groups(request.network, [(layers, loadables)], options.max_loadables, number),
     )
-    figures = _predicted(engines, load_us, energy_uj)
-    return _ShownPlan(share, figures, loadables, load_us, energy_uj, part.placing.modes)
+    figures = _round_figures(engines, load_us, energy_uj)
+    return _DocumentPlan(share, figures, loadables, load_us, energy_uj, part.placing.modes)
 
 
-def _predicted(problem: PlacementProblem, load_us: Sequence[float], energy_uj: float) -> _Figures:
+def _round_figures(
+    problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
+) -> _Figures:
     have = metrics(problem, load_us, energy_uj)
     period = have["period_us"]
     return _Figures(
@@ -344,20 +346,20 @@ def _predicted(problem: PlacementProblem, load_us: Sequence[float], energy_uj: f
     )
 
 
-def _mixed(
+def _mix_figures(
     request: PlacementInputs,
     problem: PlacementProblem,
     shares: Sequence[float],
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
 ) -> _Figures:
     """Returns the figures of frames that use plans in these shares.
 
     Frames of different plans overlap: period and energy are computed from a frame's mean loads.
     """
-    problem = as_engines(request, problem, *(one.modes for one in shown))
+    problem = with_engine_contention(request, problem, *(plan.modes for plan in shown))
     if len(shown) == 1:
-        return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
-    each = [metrics(problem, one.load_us, one.energy_uj) for one in shown]
+        return _round_figures(problem, shown[0].load_us, shown[0].energy_uj)
+    each = [metrics(problem, plan.load_us, plan.energy_uj) for plan in shown]
 
     def mean(values: Sequence[float]) -> float:
         return sum(s * value for s, value in zip(shares, values, strict=True))
@@ -372,17 +374,18 @@ def _mixed(
     )
 
 
-def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[float]:
+def _mean_loads(problem: PlacementProblem, shown: Sequence[_DocumentPlan]) -> list[float]:
     """Returns each device's work for a frame, the mean of the plans weighted by their shares."""
     return [
-        sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(problem.devices))
+        sum(plan.share.share * plan.load_us[d] for plan in shown)
+        for d in range(len(problem.devices))
     ]
 
 
 def _bands(
     request: PlacementInputs,
     predicted: _Figures,
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
     extrapolated: bool,
     measured: MeasuredPart | None,
 ) -> dict[str, tuple[float, float]]:
@@ -398,17 +401,17 @@ def _bands(
     if extrapolated:
         wide = extrapolation().band
         factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
-    busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
+    busy = [sum(plan.share.share * plan.load_us[d] for plan in shown) for d in range(len(factors))]
     total = sum(busy)
     if not total:
         if request.network.uncounted:
             return {}
         return {name: (value, value) for name, value in predicted._asdict().items()}
-    low, high = _mean(busy, factors)
+    low, high = _weigh_factors(busy, factors)
     idle_uj = 0.0
     if request.options.rate_hz is not None:
         idle_uj = request.model.idle_uj(busy)
-    least, most = _between(predicted.energy_uj - idle_uj, low, high)
+    least, most = _scale_range(predicted.energy_uj - idle_uj, low, high)
     energy = (least + idle_uj, most + idle_uj)  # the module's idle time is known
     if measured and len(shown) == 1:  # for several plans only the first plan's part is known
         parts = [
@@ -418,17 +421,19 @@ def _bands(
             (1 + (least - 1) * (1 - part), 1 + (most - 1) * (1 - part))
             for (least, most), part in zip(factors, parts, strict=True)
         ]
-        low, high = _mean(busy, factors)
+        low, high = _weigh_factors(busy, factors)
     gpu = factors[0]
     return {
-        "latency_us": _between(predicted.latency_us, low, high),
-        "throughput_qps": _between(predicted.throughput_qps, 1 / high, 1 / low),
+        "latency_us": _scale_range(predicted.latency_us, low, high),
+        "throughput_qps": _scale_range(predicted.throughput_qps, 1 / high, 1 / low),
         "energy_uj": energy,
-        "gpu_us": _between(predicted.gpu_us, *gpu),
+        "gpu_us": _scale_range(predicted.gpu_us, *gpu),
     }
 
 
-def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def _weigh_factors(
+    busy: Sequence[float], factors: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
     """Returns the mean of the devices' factors, weighted by their busy times."""
     total = sum(busy)
     low, high = (
@@ -438,7 +443,7 @@ def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tupl
     return low, high
 
 
-def _between(value: float, low: float, high: float) -> tuple[float, float]:
+def _scale_range(value: float, low: float, high: float) -> tuple[float, float]:
     return (round(value * low, DIGITS), round(value * high, DIGITS))
 
 
@@ -472,7 +477,7 @@ def gpu_best_note(options: Options) -> str:
     return f"the GPU alone is best for this objective{among}"
 
 
-def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
+def _uncounted_notes(unknown: Sequence[str], *, known: bool) -> list[str]:
     if not unknown:
         return []
     if not known:
@@ -515,7 +520,7 @@ def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> li
     return notes
 
 
-def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
+def _contention_notes(request: PlacementInputs, shown: Sequence[_DocumentPlan]) -> list[str]:
     """Returns notes on the contention between devices that the plan's figures include."""
     target = request.model.target
     if not contention_table(target):
@@ -523,37 +528,39 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
             "memory contention on this board is unknown: devices that run together are "
             "slower than predicted"
         ]
-    hybrid = request.hybrid and mixes_devices(one.share for one in shown)
-    cores = {layer.device for one in shown for layer in one.share.layers} - {"GPU"}
-    notes = [_slowed(target, request.options.rate_hz)]
+    hybrid = request.hybrid and mixes_devices(plan.share for plan in shown)
+    cores = {layer.device for plan in shown for layer in plan.share.layers} - {"GPU"}
+    notes = [_contention_note(target, request.options.rate_hz)]
     if hybrid:
-        notes.append(_hybrid(target))
+        notes.append(_hybrid_note(target))
     if len(cores) > 1:
-        notes.append(_both_cores(target, hybrid))
+        notes.append(_both_cores_note(target, hybrid))
     return notes
 
 
-def _slowed(target: Target, rate_hz: float | None) -> str:
+def _contention_note(target: Target, rate_hz: float | None) -> str:
     """Returns a note on contention between devices if no layer waits for another device."""
     what = "throughput and energy include" if rate_hz is None else "throughput includes"
     table = contention_table(target)
-    gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
+    gpu, dla = (
+        100 * (table[device][other] - 1) for device, other in (("gpu", "dla"), ("dla", "gpu"))
+    )
     return (
         f"{what} memory contention: with a DLA core running, the "
         f"GPU takes {gpu:.0f} % longer and the core {dla:.0f} %"
     )
 
 
-def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
+def _rate_notes(model: CostModel, rate_hz: float, shown: Sequence[_DocumentPlan]) -> list[str]:
     """Returns notes on the parts of the energy at a rate, and on its omissions."""
-    loads = zip(*(one.load_us for one in shown), strict=True)
+    loads = zip(*(plan.load_us for plan in shown), strict=True)
     idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
     notes = [
         f"the energy is that of a frame at {rate_hz:g} frames a second: {idle_uj / 1e3:,.4g} mJ "
         f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
         "devices in use; a band of the energy leaves these out, since their error is not known"
     ]
-    if any(one.figures.latency_us > 1e6 / rate_hz for one in shown):
+    if any(plan.figures.latency_us > 1e6 / rate_hz for plan in shown):
         notes.append(
             "at this rate a frame begins before the last one ends: what the devices then cost "
             "each other is not in the energy"
@@ -561,25 +568,25 @@ def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> l
     return notes
 
 
-def _hybrid(target: Target) -> str:
+def _hybrid_note(target: Target) -> str:
     kept = 100 / contention_table(target, hybrid=True)["dla"]["gpu"]
     return (
         "throughput includes waiting: in a hybrid engine the DLA core keeps "
         f"{kept:.0f} % of its rate beside a busy GPU, because the engine's GPU layers wait for it "
-        f"({_measured_on(target, 'hybrid_dla_by_gpu')}); build.mode: split avoids the wait"
+        f"({_factor_source(target, 'hybrid_dla_by_gpu')}); build.mode: split avoids the wait"
     )
 
 
-def _both_cores(target: Target, hybrid: bool) -> str:
+def _both_cores_note(target: Target, hybrid: bool) -> str:
     kept = 100 / contention_table(target, hybrid=hybrid)["dla"]["dla"]
     name = "hybrid_dla_by_dla" if hybrid else "dla_by_dla"
     return (
         f"throughput counts both DLA cores: each keeps {kept:.0f} % of its rate beside the other "
-        f"({_measured_on(target, name)})"
+        f"({_factor_source(target, name)})"
     )
 
 
-def _measured_on(target: Target, factor: str) -> str:
+def _factor_source(target: Target, factor: str) -> str:
     """Returns the source of a contention factor: this board, or a board of its DLA's family."""
     if factor in target.contention:
         return "measured on this board"
@@ -591,16 +598,16 @@ def _measured_on(target: Target, factor: str) -> str:
 
 
 def _proof_notes(
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
     gap: float,
     unknown: Sequence[str],
     measured: MeasuredPart | None,
     best: bool,
 ) -> list[str]:
     """Returns notes on the plan's proof; empty if no layer has a known time."""
-    if unknown and not any(sum(one.load_us) for one in shown):
+    if unknown and not any(sum(plan.load_us) for plan in shown):
         return []
-    except_for = f", {exception(unknown)}" if unknown else ""
+    except_for = f", {exception_text(unknown)}" if unknown else ""
     if not best:
         except_for = f", but for the slack{except_for}"
     if gap > OPTIMAL_GAP:
@@ -613,14 +620,14 @@ def _proof_notes(
 
 def _notes(
     request: PlacementInputs,
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
     extrapolated: Sequence[str],
     refused: Mapping[str, VerdictReason],
     best: bool,
 ) -> list[str]:
     """Returns the notes of this plan; ``best``: it is the optimum itself."""
     model = request.model
-    on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
+    on_dla = any(layer.device != "GPU" for plan in shown for layer in plan.share.layers)
     notes = [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
@@ -636,16 +643,16 @@ def _notes(
         notes.append(gpu_best_note(request.options))
     notes += _memory_notes(request, shown, refused)
     if on_dla and request.options.gpu:
-        notes += _shared(request, shown)
+        notes += _contention_notes(request, shown)
     if request.options.rate_hz is not None:
-        notes += _at_rate(model, request.options.rate_hz, shown)
+        notes += _rate_notes(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
     return notes + control_flow_notes(request.network)
 
 
 def _memory_notes(
-    request: PlacementInputs, shown: Sequence[_ShownPlan], refused: Mapping[str, VerdictReason]
+    request: PlacementInputs, shown: Sequence[_DocumentPlan], refused: Mapping[str, VerdictReason]
 ) -> list[str]:
     """Returns notes on layers that the DLA's memory keeps on the GPU, and doubtful loadables."""
     notes = []
@@ -657,8 +664,8 @@ def _memory_notes(
             f"{name} stays on the GPU{like}: {reason.message} ({reason.rule}; {reason.source}): "
             f"{reason.fix}"
         )
-    for one in shown:
-        for loadable in one.loadables:
+    for plan in shown:
+        for loadable in plan.loadables:
             if doubt := request.capacity.doubt(loadable.layers):
                 name = loadable_name(request.network, loadable.layers)
                 notes.append(f"{name} is assumed to fit on the DLA, but sources disagree: {doubt}")
@@ -792,7 +799,7 @@ class RunningPlan:
     def _formats(self, step: ExecutionStep) -> dict[str, str]:
         """Returns the format of each tensor that a loadable reads or writes."""
         inside, problem = frozenset(step.nodes), self.built.problem
-        chosen = self._chosen()
+        chosen = self._chosen_formats()
         reads: dict[str, str] = {}
         writes: dict[str, str] = {}
         for b, border in enumerate(problem.borders):
@@ -802,27 +809,27 @@ class RunningPlan:
             readers = [v for v in border.consumers if v in inside]
             if p not in inside and readers:
                 if p != OUTSIDE and self._device(p):  # another loadable wrote it
-                    reads[name] = self._written(chosen, b)
+                    reads[name] = self._written_format(chosen, b)
                 else:
-                    form = chosen.get((b, step.device, True)) or self._free(b, readers[0])
+                    form = chosen.get((b, step.device, True)) or self._free_format(b, readers[0])
                     kernel = self.built.kernels[readers[0]]
                     reads[name] = form or read_formats(self.model, self.network, kernel, name)[0]
             elif p in inside and (border.output or any(v not in inside for v in border.consumers)):
-                writes[name] = self._written(chosen, b)
+                writes[name] = self._written_format(chosen, b)
         return {**reads, **writes}
 
-    def _written(self, chosen: Mapping[tuple[int, int, bool], str], b: int) -> str:
+    def _written_format(self, chosen: Mapping[tuple[int, int, bool], str], b: int) -> str:
         """Returns the format in which a loadable writes a border's tensor."""
         border = self.built.problem.borders[b]
         form = chosen.get((b, self._device(border.producer), False))
         if not form and len(border.consumers) + border.output == 1:
-            form = self._free(b, border.consumers[0] if border.consumers else OUTSIDE)
+            form = self._free_format(b, border.consumers[0] if border.consumers else OUTSIDE)
         if form:
             return form
         formats = self.model.formats(self.network, self.built.kernels[border.producer], "DLA0")
         return next(form for form in formats if form != "DLA_HWC4")  # DLA_HWC4 is read-only
 
-    def _free(self, b: int, reader: int) -> str:
+    def _free_format(self, b: int, reader: int) -> str:
         """Returns the loadable's format if the hand-over to a reader is free, else ""."""
         modes, outside = self.placing.modes, self.built.problem.outside
         producer = self.built.problem.borders[b].producer
@@ -833,7 +840,7 @@ class RunningPlan:
     def _device(self, v: int) -> int:
         return self.built.problem.device(self.placing.modes[v])
 
-    def _chosen(self) -> dict[tuple[int, int, bool], str]:
+    def _chosen_formats(self) -> dict[tuple[int, int, bool], str]:
         """Returns the loadables' formats that a way decided: by (border, core, True if read)."""
         found: dict[tuple[int, int, bool], str] = {}
         for b, t, w in self.placing.ways:
@@ -869,15 +876,10 @@ class RunningPlan:
         return tuple(found)
 
 
-def pools_of(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
+def max_pool_bytes(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
     """Returns, by pool, the largest bytes that any loadable needs; empty without loadables."""
     needs = [write(loadable.memory) for loadable in loadables]
     return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
-
-
-def transitions_of(steps: Sequence[ExecutionStep]) -> int:
-    """Returns the device changes along the running order."""
-    return sum(a.device != b.device for a, b in pairwise(steps))
 
 
 def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) -> RunningPlan:
@@ -907,17 +909,19 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
     if {piece for _, piece in pieces} == {s.nodes for s in placing.steps if s.device}:
         return running
     pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
-    orders = [_steps(built.problem, pieces, first) for first in range(len(built.problem.devices))]
+    orders = [
+        _order_pieces(built.problem, pieces, first) for first in range(len(built.problem.devices))
+    ]
     found = [steps for steps in orders if steps]
     if not found:
         return running
-    steps = min(found, key=lambda order: (transitions_of(order), len(order)))
-    if transitions_of(steps) > transitions_of(placing.steps):
+    steps = min(found, key=lambda order: (count_transitions(order), len(order)))
+    if count_transitions(steps) > count_transitions(placing.steps):
         return running
     return replace(running, placing=replace(placing, steps=steps))
 
 
-def _steps(
+def _order_pieces(
     problem: PlacementProblem, pieces: Sequence[tuple[int, tuple[int, ...]]], first: int
 ) -> tuple[ExecutionStep, ...]:
     """Returns steps that run everything ready on one device before another; () if there is a cycle
@@ -929,7 +933,7 @@ def _steps(
     steps: list[ExecutionStep] = []
     device, done = first, set[int]()
     while len(done) < len(pieces):
-        ready = _ready(pieces, waits, done)
+        ready = _ready_pieces(pieces, waits, done)
         if not ready:
             return ()
         if device not in ready:
@@ -946,7 +950,7 @@ def _steps(
     return tuple(steps)
 
 
-def _ready(
+def _ready_pieces(
     pieces: Sequence[tuple[int, tuple[int, ...]]], waits: Mapping[int, set[int]], done: set[int]
 ) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
@@ -969,7 +973,7 @@ def builder_loadables(
     """Returns the loadables that the builder makes of a core's layers, and its candidate count."""
     on_core = {layer.name: layer.device == device for layer in layers}
     precisions = {layer.name: layer.precision for layer in layers}
-    found = candidates(network, on_core, slots, precisions)
+    found = find_candidates(network, on_core, slots, precisions)
     return tuple(group.layers for group in found if group.retained), len(found)
 
 
@@ -991,16 +995,16 @@ def builder_groups(
     differences: list[BuilderDifference] = []
     for at, (layers, loadables) in enumerate(plans, number):
         for core in sorted({loadable.core for loadable in loadables}):
-            ours = [one.layers for one in loadables if one.core == core]
+            ours = [loadable.layers for loadable in loadables if loadable.core == core]
             groups, made = builder_loadables(network, layers, f"DLA{core}", slots)
             count += made
             accepted += len(groups)
-            differences += _differences(at, core, ours, groups)
+            differences += _compare_groups(at, core, ours, groups)
     first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
     return BuilderGroups(first, count, accepted, not differences, tuple(differences))
 
 
-def _differences(
+def _compare_groups(
     plan: int, core: int, ours: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, ...]]
 ) -> list[BuilderDifference]:
     wanted, made = {frozenset(x) for x in ours}, {frozenset(x) for x in groups}
@@ -1012,21 +1016,21 @@ def _differences(
         parts = sorted({at[name] for name in group if name in at})
         whole = sum(len(ours[i]) for i in parts) == len(group)
         kind = "merged" if whole and len(parts) > 1 else "regrouped"
-        found.append(BuilderDifference(plan, core, kind, tuple(parts), _some(group)))
+        found.append(BuilderDifference(plan, core, kind, tuple(parts), _shorten(group)))
     missing = set(at) - {name for group in groups for name in group}
     for i, names in enumerate(ours):
         if frozenset(names) not in made and missing & set(names):
-            found.append(BuilderDifference(plan, core, "sent to the GPU", (i,), _some(names)))
+            found.append(BuilderDifference(plan, core, "sent to the GPU", (i,), _shorten(names)))
     return found
 
 
-def _some(names: Sequence[str]) -> tuple[str, ...]:
+def _shorten(names: Sequence[str]) -> tuple[str, ...]:
     return (*names[:SHOWN], f"... {len(names)} in all") if len(names) > SHOWN else tuple(names)
 
 
 def builder_notes(builder: BuilderGroups) -> list[str]:
     """Returns the notes on differences between the builder's groups and the plan."""
-    kinds = [one.kind for one in builder.differences]
+    kinds = [difference.kind for difference in builder.differences]
     notes = []
     if "merged" in kinds:
         notes.append(

@@ -16,7 +16,7 @@ from edgekit.placement.problem import (
     auto_runs,
     build_problem,
     gpu_kernels,
-    problem_of,
+    problem_from_kernels,
 )
 from edgekit.solver.problem import OUTSIDE, Cost, PlacementProblem
 
@@ -54,8 +54,10 @@ def baselines(request: PlacementInputs, value: Value) -> dict[str, Baseline | No
 
 
 def _gpu_only(request: PlacementInputs) -> Baseline:
-    built = problem_of(request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True)
-    return _fixed(request, built, 0)
+    built = problem_from_kernels(
+        request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True
+    )
+    return _only_placement(request, built, 0)
 
 
 def _tensorrt_auto(request: PlacementInputs) -> Baseline | None:
@@ -66,17 +68,17 @@ def _tensorrt_auto(request: PlacementInputs) -> Baseline | None:
         return (layers[0].name in run_of) == (device != "GPU")
 
     capacity = request.capacity.without_limits()
-    built = problem_of(
+    built = problem_from_kernels(
         replace(request, capacity=capacity), auto_kernels(request), allowed, plain=True
     )
-    return _fixed(request, built, max(run_of.values(), default=0))
+    return _only_placement(request, built, max(run_of.values(), default=0))
 
 
-def _fixed(request: PlacementInputs, built: BuiltProblem, loadables: int) -> Baseline:
+def _only_placement(request: PlacementInputs, built: BuiltProblem, loadables: int) -> Baseline:
     """Returns the only placement of a problem."""
     problem = built.problem
     modes = tuple(next(m for m, cost in enumerate(row) if cost) for row in problem.costs)
-    load = _Cuts(problem, modes, modes).totals(loadables)[-1]
+    load = _CutLoads(problem, modes, modes).totals(loadables)[-1]
     return Baseline(built, modes, load, request.model.energy(problem.devices, load)[0])
 
 
@@ -100,7 +102,7 @@ def _best_cut(request: PlacementInputs, value: Value) -> Baseline | None:
         (on_dla, on_gpu, 1, min(first, count - 1)),
         (on_gpu, on_dla, max(last + 1, 1), count - 1),
     ):
-        totals = _Cuts(problem, left, right).totals(1)
+        totals = _CutLoads(problem, left, right).totals(1)
         for at in range(low, high + 1):
             load = totals[at]
             energy, _ = request.model.energy(problem.devices, load)
@@ -113,7 +115,7 @@ def _best_cut(request: PlacementInputs, value: Value) -> Baseline | None:
     return None
 
 
-class _Cuts:
+class _CutLoads:
     """Loads of every placement with ``left`` modes before a kernel and ``right`` modes from it on.
 
     A transfer is paid for one or two contiguous ranges of cuts, so all cuts together take as long
@@ -134,7 +136,7 @@ class _Cuts:
             self._add(row[self.left[v]], v + 1, self._count)
             self._add(row[self.right[v]], 0, v)
         for b in range(len(self.problem.borders)):
-            self._border(b)
+            self._add_border(b)
         if len(self.problem.launch) > 1 and loadables:
             launch = self.problem.launch[1]
             for _ in range(loadables):
@@ -151,7 +153,7 @@ class _Cuts:
             for resource, us in enumerate(cost.load_us):
                 row[resource] += sign * us
 
-    def _border(self, index: int) -> None:
+    def _add_border(self, index: int) -> None:
         border = self.problem.borders[index]
         p, end, outside = border.producer, self._count, self.problem.outside
         inside = p != OUTSIDE

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgekit.dla.memory import together
+from edgekit.dla.memory import combine_needs
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.text import counted
 from edgekit_device.protocol import fields
@@ -173,17 +173,17 @@ def accuracy_words(accuracy: BucketAccuracy) -> str:
     return f"cosine {accuracy.cosine:.5f}{snr} against FP32 ({accuracy.data}, emulated on this CPU)"
 
 
-def room_of(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
+def remaining_loadables(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
     """Returns, by used core, the number of loadables that it can hold beside those of buckets."""
     used: dict[str, int] = {}
-    for one in buckets:
-        if one.starts:
-            for core, count in one.loadables.items():
+    for bucket in buckets:
+        if bucket.starts:
+            for core, count in bucket.loadables.items():
                 used[core] = used.get(core, 0) + count
     return {core: most - count for core, count in used.items()}
 
 
-def on_profiles(bucket: Bucket, alone: Bucket, why: str) -> Bucket:
+def move_to_profiles(bucket: Bucket, alone: Bucket, why: str) -> Bucket:
     """Returns a bucket whose frames the GPU's engine with profiles takes.
 
     Args:
@@ -219,34 +219,36 @@ def range_cost(
         most: Loadables that a core holds.
         sizes: Known shapes of the samples.
     """
-    opened = [one for one in buckets if one.starts]
-    resident = {core: most - room for core, room in sorted(room_of(opened, most).items())}
+    opened = [bucket for bucket in buckets if bucket.starts]
+    resident = {
+        core: most - room for core, room in sorted(remaining_loadables(opened, most).items())
+    }
     # the engine with profiles has the weights of the whole network once more
-    whole = max((one.weight_bytes for one in buckets), default=0) if profiles else 0
+    whole = max((bucket.weight_bytes for bucket in buckets), default=0) if profiles else 0
     return RangeCost(
         profiles=tuple(
-            {name: SizeRange(one.min, one.opt, one.max) for name, one in profile.items()}
+            {name: SizeRange(size.min, size.opt, size.max) for name, size in profile.items()}
             for profile in profiles
         ),
         resident=resident,
         most=most,
-        weight_bytes=sum(one.weight_bytes for one in opened) + whole,
+        weight_bytes=sum(bucket.weight_bytes for bucket in opened) + whole,
         one_shape_bytes=buckets[0].weight_bytes if buckets else 0,
-        pools=together(one.pools for one in opened),
-        fit=fit_of(buckets, sizes) if sizes else None,
+        pools=combine_needs(bucket.pools for bucket in opened),
+        fit=fit_samples(buckets, sizes) if sizes else None,
     )
 
 
-def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
+def fit_samples(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
     """Returns the fit of samples of these shapes."""
     # imported here so that a check of one shape starts faster
     from edgekit.network.ranges import elements, fits_into
 
-    ranked = sorted(buckets, key=lambda one: elements(one.shapes))
+    ranked = sorted(buckets, key=lambda bucket: elements(bucket.shapes))
     largest = ranked[-1]
     waste, whole, times, outside = 0.0, 0.0, [], 0
     for sample in sizes:
-        taken = next((one for one in ranked if fits_into(sample, one.shapes)), None)
+        taken = next((bucket for bucket in ranked if fits_into(sample, bucket.shapes)), None)
         if taken is None:
             outside += 1
             continue
@@ -267,14 +269,14 @@ def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
 
 def range_notes(buckets: Sequence[Bucket], cost: RangeCost) -> list[str]:
     """Returns the notes on a range."""
-    own = [one for one in buckets if one.engine == OWN]
+    own = [bucket for bucket in buckets if bucket.engine == OWN]
     if len(own) < 2:
         return []
     kept = "; ".join(
         f"{counted(count, 'loadable')} on {core} (limit {cost.most})"
         for core, count in cost.resident.items()
     )
-    late = sum(one.load == DEMAND for one in own)
+    late = sum(bucket.load == DEMAND for bucket in own)
     demand = (
         f"; {counted(late, 'shape')} {'is' if late == 1 else 'are'} loaded at the first frame "
         "of that shape, which then waits: this time is not predicted"

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
 from edgekit.dla.judge import judge, release_warnings
-from edgekit.dla.loadables import SLOTS, without_slot
+from edgekit.dla.loadables import SLOTS, slot_reason
 from edgekit.dla.memory import (
     CbufUse,
     LoadableMemory,
     cbuf_use,
     core_memory,
-    memory_report,
     pool_disputes,
     pool_limits,
+    report_memory,
 )
 from edgekit.dla.precision import float_tail
-from edgekit.dla.sparsity import Sparsity, sparsity
+from edgekit.dla.sparsity import Sparsity, assess_sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.network.layer_names import layers_matching, named_things, names_of_layers
@@ -47,9 +47,9 @@ from edgekit.placement.check_document import (
     TensorFacts,
     Verdict,
     checked_modules,
-    facts_of,
+    judged_fields,
     judged_layers,
-    summary_of,
+    make_summary,
     unknown_costs,
     without_layers,
 )
@@ -62,24 +62,24 @@ from edgekit.placement.forecast import (
     Forecast,
     PlacementTimer,
     automatic_transitions,
-    combined_fix,
-    fixes,
+    combine_fixes,
+    find_fixes,
+    make_timer,
     saved_us,
-    timer_of,
 )
 from edgekit.placement.forecast import forecast as forecast_of
 from edgekit.placement.translation import (
     is_typed,
-    judged_translation,
-    lowered_note,
-    translation,
+    judge_translation,
+    lowering_note,
+    translate,
     translation_note,
     translation_notes,
 )
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
-from edgekit.targets.releases import release_for, release_sources, unstated_dla
+from edgekit.targets.releases import release_for, release_sources, unstated_dla_reason
 from edgekit.text import counted
 from edgekit_device.protocol.codec import document
 
@@ -91,6 +91,11 @@ if TYPE_CHECKING:
 
 # replaces a fix that names the command
 _NO_GAIN = "none needed: the layer takes no time where it is"
+SHOWN = 3  # fixes shown at once
+# in TensorRT's logs: the kind before a GPU layer's name, a loadable, and the dots in its name
+_KIND = re.compile(r"^[A-Z][A-Z_0-9]*: (?=.)")
+_LOADABLE = re.compile(r"\{ForeignNode\[(.+)\]\}")
+_DOTS = re.compile(r"\.\.\.|…")
 
 
 @document(frozen=True)
@@ -101,33 +106,37 @@ class _Memory:
     refused: tuple[LoadableMemory, ...]
 
 
-def memory_of(network: Network, judgement: Judgement, target: Target) -> _Memory:
+def assess_memory(network: Network, judgement: Judgement, target: Target) -> _Memory:
     """Returns the memory that loadables need of the pools, and candidates that need too much."""
-    report = memory_report(network, judgement, target)
+    report = report_memory(network, judgement, target)
     groups = zip(judgement.candidates, report, strict=True)
     return _Memory(
-        tuple(one for one in report if one.retained),
+        tuple(loadable for loadable in report if loadable.retained),
         # a candidate beyond the core's maximum is not refused for its memory
-        tuple(one for group, one in groups if not one.retained and group.dropped != SLOTS),
+        tuple(
+            loadable
+            for group, loadable in groups
+            if not loadable.retained and group.dropped != SLOTS
+        ),
     )
 
 
 def memory_warnings(memory: _Memory) -> list[str]:
     """Returns warnings on candidates that a memory limit keeps, or may keep, on the GPU."""
     disputed = [
-        f"{one.name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
+        f"{loadable.name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
         f"({limit.rule}; {limit.source}): {limit.fix}"
-        for one in memory.held
-        for limit in one.disputed
+        for loadable in memory.held
+        for limit in loadable.disputed
     ]
-    return [*(one.refusal for one in memory.refused if one.broken), *disputed]
+    return [*(loadable.refusal for loadable in memory.refused if loadable.broken), *disputed]
 
 
-def near_limit(network: Network, judgement: Judgement) -> list[str]:
+def cbuf_warnings(network: Network, judgement: Judgement) -> list[str]:
     """Returns warnings on convolutions near or over the limit, which boards may judge otherwise."""
     if not judgement.precisions:  # the whole network is refused
         return []
-    near = [one for one in cbuf_use(network, judgement.precisions) if one.near]
+    near = [use for use in cbuf_use(network, judgement.precisions) if use.near]
     if not near:
         return []
     first = near[0]
@@ -137,14 +146,6 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
         + "; so close to the limit, boards may differ from the documented formula: "
         f"{first.fix} " + f"({first.source})"
     ]
-
-
-# The check: a model's verdicts for a board, the predicted cost, and possible fixes.
-#
-# It needs no configuration and no cache, so ``check MODEL`` starts without them.
-
-
-SHOWN = 3  # fixes shown at once
 
 
 @document(frozen=True, eq=False)
@@ -257,16 +258,16 @@ def check_model(
     board = get(target) if isinstance(target, str) else target
     release = release_for(board, tensorrt)
     on_note("reading the model")
-    loaded = _loaded(source, shapes, batch, outputs)
+    loaded = _load_model(source, shapes, batch, outputs)
     file = file or loaded
     on_note("finding layers")
     if translated is None:
-        translated, note = translation(loaded, board, release, precision)
+        translated, note = translate(loaded, board, release, precision)
         loaded = loaded if translated is None else translated.model
     else:
         note = translation_note(translated, release)
     lowered = (
-        lowered_note(loaded, release) if lowers and is_typed(board, release, precision) else []
+        lowering_note(loaded, release) if lowers and is_typed(board, release, precision) else []
     )
     network = layers_module.layers(loaded, release)
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
@@ -287,7 +288,7 @@ def check_model(
     on_note(f"judging {counted(len(network.layers), 'layer')}")
     notes = [*loaded.notes, *warnings, *([note] if note else []), *lowered]
     if translated is not None and scales is None:
-        known = judged_translation(translated, loaded, network, judging)
+        known = judge_translation(translated, loaded, network, judging)
         judgement = known.judgement
         notes += translation_notes(translated, known)
     elif isinstance(scales, str | Path) and precision == "int8":
@@ -301,23 +302,31 @@ def check_model(
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
     sent = file if is_typed(board, release, precision) else loaded
-    parse = _parses(sent, file, release, board, plugins)
+    parse = _check_parser(sent, file, release, board, plugins)
     whole = judgement
-    # nodes that the parser refuses, by the answer
-    said = plugin_notes(loaded.graph, {one.node for one in parse.problems})
-    notes = [note for note in notes if note not in said]
+    # the parser's answer already names the plugins that it refuses
+    repeated = plugin_notes(loaded.graph, {problem.node for problem in parse.problems})
+    notes = [note for note in notes if note not in repeated]
     if not parse.builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    timer = timer_of(network, judgement, board, power_mode=power_mode) if parse.builds else None
-    clock = _counting(timer, network)
+    timer = make_timer(network, judgement, board, power_mode=power_mode) if parse.builds else None
+    # without a timed layer there is no prediction
+    untimed = timer and network.uncounted and not timer.gpu_only_us
+    clock = None if untimed else timer
     word = None
     if parser:
         on_note("asking NVIDIA's parser")
         word = ask_parser(sent)
         notes.append(word.note(parse))
     on_note("searching for fixes")
-    notes = [*_warnings(board, power_mode, unknown=parse.builds and timer is None), *notes]
+    mode_warning = board.mode(power_mode).warning
+    unknown = parse.builds and timer is None
+    notes = [
+        *([mode_warning] if mode_warning else ()),
+        *([f"no prediction for {board.name}: its costs are unknown"] if unknown else ()),
+        *notes,
+    ]
     document = _document(loaded, network, judgement, board, clock, parse, word, notes, proposes)
     return CheckResult(document, loaded, network, whole, board)
 
@@ -338,14 +347,14 @@ def _document(
     if forecast is not None and network.uncounted:
         times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
         forecast = replace(forecast, layer_us=times)
-    layers, best, together = _help(loaded, network, judgement, board, clock, forecast)
-    memory = memory_of(network, judgement, board)
-    lost = without_slot(judgement)
+    layers, best, together = _suggest(loaded, network, judgement, board, clock, forecast)
+    memory = assess_memory(network, judgement, board)
+    lost = slot_reason(judgement)
     warnings = [
         *release_warnings(network, judgement, board),
         *memory_warnings(memory),
         *([lost.message] if lost else ()),
-        *near_limit(network, judgement),
+        *cbuf_warnings(network, judgement),
         *notes,
         *control_flow_notes(network),
     ]
@@ -355,11 +364,11 @@ def _document(
         precision=judgement.precision,
         tensorrt=judgement.tensorrt,
         tensorrt_sources=release_sources(board, judgement.tensorrt),
-        dla_unstated=unstated_dla(board, judgement.tensorrt),
+        dla_unstated=unstated_dla_reason(board, judgement.tensorrt),
         layers=layers,
         candidates=len(judgement.candidates),
         loadables=sum(group.retained for group in judgement.candidates),
-        summary=summary_of(network, judgement),
+        summary=make_summary(network, judgement),
         unknown_cost=unknown_costs(network),
         max_loadables=judgement.slots,
         transitions=automatic_transitions(network, judgement),
@@ -380,7 +389,7 @@ def _document(
     )
 
 
-def _parses(
+def _check_parser(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
 ) -> Parse:
     """Returns the board's parser result for the user's file, and edgekit's conversion of nodes."""
@@ -391,12 +400,7 @@ def _parses(
     return made if given.ok else replace(given, converted=made.ok)
 
 
-def _counting(timer: PlacementTimer | None, network: Network) -> PlacementTimer | None:
-    """Returns a timer; None if no layer that takes time has a cost model."""
-    return None if timer and network.uncounted and not timer.gpu_only_us else timer
-
-
-def _loaded(
+def _load_model(
     source: str | Path | Model,
     shapes: Mapping[str, Sequence[int]] | None,
     batch: int | None,
@@ -404,15 +408,14 @@ def _loaded(
 ) -> Model:
     if not isinstance(source, str | Path):
         return source
-
     return load(source, shapes=shapes, batch=batch, outputs=outputs or None)
 
 
 def _network_sparsity(
     network: Network, judgement: Judgement, target: Target, clock: PlacementTimer | None
 ) -> Sparsity:
-    """Returns ``sparsity``; ``pays`` is None without a prediction."""
-    spared = sparsity(network, judgement, target)
+    """Returns the sparsity of the network; ``pays`` is None without a prediction."""
+    spared = assess_sparsity(network, judgement, target)
     if clock is None:
         return spared
     auto_us = clock.auto_us(judgement.candidates)
@@ -420,7 +423,7 @@ def _network_sparsity(
     return replace(spared, pays=saved is not None)
 
 
-def _help(
+def _suggest(
     model: Model,
     network: Network,
     judgement: Judgement,
@@ -430,9 +433,9 @@ def _help(
 ) -> tuple[tuple[CheckedLayer, ...], tuple[Fix, ...], Fix | None]:
     """Returns the layers with their rewrites, the fixes, and the best fixes combined."""
     # without a placement there is no improvement
-    every = fixes(network, judgement, clock) if judgement.placed else ()
+    every = find_fixes(network, judgement, clock) if judgement.placed else ()
     best = every[:SHOWN]
-    combined = combined_fix(network, judgement, clock, best) if best[1:] else None
+    combined = combine_fixes(network, judgement, clock, best) if best[1:] else None
     matches: Mapping[str, str] = {}
     blamed = {name for fix in every for name in fix.layers}
     if every:
@@ -453,9 +456,9 @@ def _help(
     gains = {name for fix in every if fix.offer for name in fix.layers}
     times = forecast.layer_us if forecast else {}
     idle = {name for name, us in times.items() if us == 0} - gains
-    mended = tuple(_mended(layer, rewrites.get(layer.name, ()), idle) for layer in layers)
+    mended = tuple(_with_suggestion(layer, rewrites.get(layer.name, ()), idle) for layer in layers)
     rewrites = {name: names for name, names in rewrites.items() if name not in idle}
-    offered = combined is not None and _is_news(combined, best[0])
+    offered = combined is not None and _gains_more(combined, best[0])
     return (
         mended,
         tuple(_with_rewrites(fix, rewrites) for fix in every if fix.offer),
@@ -463,7 +466,9 @@ def _help(
     )
 
 
-def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str]) -> CheckedLayer:
+def _with_suggestion(
+    layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str]
+) -> CheckedLayer:
     """Returns a layer with its rewrites; for a layer that takes no time, and whose fix gains none,
     `edgekit rewrite` is not suggested.
     """
@@ -478,7 +483,7 @@ def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str
     return replace(layer, dla=replace(layer.dla, reasons=kept))
 
 
-def _is_news(combined: Fix, best: Fix) -> bool:
+def _gains_more(combined: Fix, best: Fix) -> bool:
     """Returns True if combined fixes gain more than the best fix: they can need each other."""
     if combined.auto_us is None or best.auto_us is None:
         return True  # nothing is predicted
@@ -492,20 +497,7 @@ def _with_rewrites(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> Fix:
     return replace(fix, rewrites=tuple(names)) if names else fix
 
 
-def _warnings(target: Target, power_mode: str | None, *, unknown: bool) -> list[str]:
-    warning = target.mode(power_mode).warning
-    notes = [warning] if warning else []
-    if unknown:
-        notes.append(f"no prediction for {target.name}: its costs are unknown")
-    return notes
-
-
-_KIND = re.compile(r"^[A-Z][A-Z_0-9]*: (?=.)")
-_NODE = re.compile(r"\{ForeignNode\[(.+)\]\}")
-_CUT = re.compile(r"\.\.\.|…")
-
-
-def without_kind(name: str) -> str:
+def strip_kind(name: str) -> str:
     """Returns "conv1" for "CONVOLUTION: conv1", the form of GPU layers in logs."""
     return _KIND.sub("", name)
 
@@ -519,10 +511,9 @@ def layers_in_log(result: CheckResult, name: str) -> set[str]:
 
 def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
     """Returns the predicted loadable that a log calls ``{ForeignNode[FIRST...LAST]}``, or None."""
-    match = _NODE.search(name)
+    match = _LOADABLE.search(name)
     if match is None:
         return None
-
     groups = result.judgement.candidates
     names = [loadable_name(result.network, group.layers) for group in groups]
     found = [at for at, own in enumerate(names) if own == match[0]]
@@ -543,13 +534,13 @@ def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
         layers=group.layers,
         kept=group.retained,
         dropped=group.dropped or None,
-        memory=next((one for one in entries if one.layers == group.layers), None),
+        memory=next((entry for entry in entries if entry.layers == group.layers), None),
     )
 
 
 def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
     """Returns the layers of a loadable's first and last name; a name may itself contain dots."""
-    cuts = [(inside[: cut.start()], inside[cut.end() :]) for cut in _CUT.finditer(inside)]
+    cuts = [(inside[: dots.start()], inside[dots.end() :]) for dots in _DOTS.finditer(inside)]
     pairs = cuts or [(inside, inside)]
     return [(layers_in_log(result, first), layers_in_log(result, last)) for first, last in pairs]
 
@@ -568,7 +559,7 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
     Raises:
         UsageError: "layer.unknown": no layer or node has the name.
     """
-    found, gone, whole = _named(result, name)
+    found, gone, whole = _resolve_name(result, name)
     document = result.document
     known = {entry.name: entry for entry in document.layers}
     return LayerCheck(
@@ -579,44 +570,46 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
         name=name,
         folded=gone or None,
         loadable=whole,
-        layers=tuple(_facts(result, layer, known[layer.name]) for layer in found),
+        layers=tuple(_layer_facts(result, layer, known[layer.name]) for layer in found),
     )
 
 
-def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedLoadable | None]:
+def _resolve_name(
+    result: CheckResult, name: str
+) -> tuple[list[Layer], str, PredictedLoadable | None]:
     """Returns the layers, the reason why a node is not a layer, and the named loadable."""
     layers = result.network.whole.layers
-    plain = without_kind(name)
-    tried = dict.fromkeys((name, plain))  # a layer's own name may be "A: b"
-    for one in tried:
-        found = [la for la in layers if one == la.name or one in la.nodes or one in la.origin]
+    short = strip_kind(name)
+    spellings = dict.fromkeys((name, short))  # a layer's own name may be "A: b"
+    for text in spellings:
+        found = [layer for layer in layers if text in (layer.name, *layer.nodes, *layer.origin)]
         if found:
             return found, "", None
-    elsewhere = places(result.model, result.network)
-    for one in tried:
-        if place := elsewhere.get(one):
+    removed = places(result.model, result.network)
+    for text in spellings:
+        if place := removed.get(text):
             return [layer for layer in layers if layer.name in place.layers], place.reason, None
-    whole = loadable_in_log(result, plain)
-    inside = set(whole.layers) if whole else layers_in_log(result, plain)
-    inside = inside or set(layers_matching(result.network.whole, name))
-    found = [layer for layer in layers if layer.name in inside]
+    loadable = loadable_in_log(result, short)
+    names = set(loadable.layers) if loadable else layers_in_log(result, short)
+    names = names or set(layers_matching(result.network.whole, name))
+    found = [layer for layer in layers if layer.name in names]
     if not found:
-        raise _unknown(result, name)
-    return found, "", whole
+        raise _unknown_name(result, name)
+    return found, "", loadable
 
 
-def _unknown(result: CheckResult, name: str) -> UsageError:
+def _unknown_name(result: CheckResult, name: str) -> UsageError:
     known = dict.fromkeys(
         [
             *names_of_layers(result.network.whole),
             *result.model.folded,
-            *(one.name for one in result.document.memory),
+            *(loadable.name for loadable in result.document.memory),
         ]
     )
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=3, cutoff=0.5)
-    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    near = near or [text for text in known if name.lower() in text.lower()][:3]
     return UsageError(
         f"there is no {named_things(result.network)} named {name!r}",
         code="layer.unknown",
@@ -625,16 +618,16 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
     )
 
 
-def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts:
+def _layer_facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts:
     document = result.document
     times = document.predicted.layer_us if document.predicted else {}
     sparse = document.sparsity.convolutions
     return LayerFacts(
-        **facts_of(known),
+        **judged_fields(known),
         op=layer.op,
         precision=result.judgement.precision_of(layer.name),
-        inputs=tuple(_tensor(result, name) for name in layer.inputs),
-        outputs=tuple(_tensor(result, name) for name in layer.outputs),
+        inputs=tuple(_tensor_facts(result, name) for name in layer.inputs),
+        outputs=tuple(_tensor_facts(result, name) for name in layer.outputs),
         params={key: _plain_attribute(value) for key, value in layer.params.items()},
         weights=tuple(layer.weights),
         predicted_us=times.get(layer.name) if layer.formula else None,
@@ -647,11 +640,11 @@ def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts
             None,
         ),
         cbuf=_cbuf(result, layer),
-        sparsity=next((one for one in sparse if one.layer == layer.name), None),
+        sparsity=next((entry for entry in sparse if entry.layer == layer.name), None),
     )
 
 
-def _tensor(result: CheckResult, name: str) -> TensorFacts:
+def _tensor_facts(result: CheckResult, name: str) -> TensorFacts:
     tensor = result.network.whole.tensors[name]
     return TensorFacts(name, tuple(tensor.shape), tensor.dtype)
 
@@ -675,7 +668,7 @@ def _cbuf(result: CheckResult, layer: Layer) -> CbufUse | None:
 
 def sparsity_document(result: CheckResult) -> SparsityCheck:
     """Returns an ``edgekit.sparsity/1`` document; reads the weights of the convolutions."""
-    report = sparsity(result.network, result.judgement, result.target, result.model)
+    report = assess_sparsity(result.network, result.judgement, result.target, result.model)
     document = result.document
     found = {item.name: getattr(report, item.name) for item in fields(report)}
     return SparsityCheck(
@@ -709,7 +702,7 @@ def brief_verdict(
     times = forecast_of(network, judgement, target, power_mode=power_mode) if parses else None
     return Verdict(
         BriefCheck(
-            **vars(summary_of(network, judgement)),
+            **vars(make_summary(network, judgement)),
             candidates=len(judgement.candidates),
             loadables=sum(group.retained for group in judgement.candidates),
             transitions=automatic_transitions(network, judgement),

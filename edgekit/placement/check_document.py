@@ -190,7 +190,7 @@ class CoreMemory:
 
 
 @document(frozen=True, kw_only=True)
-class _OfModel(FormerDict):
+class _ModelDocument(FormerDict):
     """A document about a model on a board."""
 
     model: str = member(long_text)
@@ -200,7 +200,7 @@ class _OfModel(FormerDict):
 
 
 @document(frozen=True, kw_only=True)
-class Check(_OfModel):
+class Check(_ModelDocument):
     """An ``edgekit.check/1``: the DLA's verdict on each layer, TensorRT's own placement by
     prediction, and fixes.
 
@@ -270,9 +270,11 @@ class Check(_OfModel):
         lines = [
             f"{self.model} for {self.target}, {self.precision.upper()}, TensorRT {self.tensorrt}"
         ]
-        for one in self.parse.problems:
-            place = f" in {one.place}" if one.place else ""
-            lines.append(f"{one.operator} {one.node}{place}: {one.message}; {one.fix}")
+        for problem in self.parse.problems:
+            place = f" in {problem.place}" if problem.place else ""
+            lines.append(
+                f"{problem.operator} {problem.node}{place}: {problem.message}; {problem.fix}"
+            )
         if self.placed:
             macs = percent(summary.dla_macs_fraction)
             lines.append(
@@ -286,7 +288,7 @@ class Check(_OfModel):
         if rows:
             lines += ["", *aligned([HEAD, *rows], [name in RIGHT for name in HEAD])]
             lines += [CHECK_TIMES] if self.predicted else []
-        return plain("\n".join([*lines, *(f"note: {one}" for one in self.warnings)]))
+        return plain("\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)]))
 
     @property
     def placed(self) -> bool:
@@ -394,7 +396,7 @@ class PredictedLoadable:
 
 
 @document(frozen=True, kw_only=True)
-class LayerCheck(_OfModel):
+class LayerCheck(_ModelDocument):
     """An ``edgekit.layer/1``: all facts about a layer, a node or a loadable.
 
     Attributes:
@@ -412,7 +414,7 @@ class LayerCheck(_OfModel):
 
 
 @document(frozen=True, kw_only=True)
-class SparsityCheck(Sparsity, _OfModel):
+class SparsityCheck(Sparsity, _ModelDocument):
     """An ``edgekit.sparsity/1``: 2:4 sparsity of each convolution, read from its weights."""
 
     schema: str = member(choice("edgekit.sparsity/1"), default="edgekit.sparsity/1")
@@ -474,7 +476,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
     return tuple(found)
 
 
-def summary_of(network: Network, judgement: Judgement) -> CheckSummary:
+def make_summary(network: Network, judgement: Judgement) -> CheckSummary:
     """Returns the number of layers by device; without a placement no layer counts as placed."""
     layers = len(network.whole.layers)
     left = [layer for layer in network.whole.layers if layer.opaque == LEFT]
@@ -501,7 +503,7 @@ def unknown_costs(network: Network) -> tuple[UnknownCost, ...]:
     )
 
 
-def verdict_of(check: Check) -> Verdict:
+def make_verdict(check: Check) -> Verdict:
     """Returns a check's summary for other steps."""
     figures = BriefCheck(
         **vars(check.summary),
@@ -518,7 +520,7 @@ def without_layers(forecast: Forecast | None) -> Forecast | None:
     return None if forecast is None else replace(forecast, layer_us={})
 
 
-def facts_of(layer: JudgedLayer) -> dict[str, Any]:
+def judged_fields(layer: JudgedLayer) -> dict[str, Any]:
     """Returns a layer's fields of ``JudgedLayer``, as arguments of ``LayerFacts``."""
     return {item.name: getattr(layer, item.name) for item in dataclasses.fields(JudgedLayer)}
 

@@ -25,11 +25,11 @@ def control_flow_notes(network: Network) -> list[str]:
     said: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.bodies or "trip_count" in layer.params:
-            said.setdefault(_said(layer), []).append(f"{layer.name} ({layer.op})")
+            said.setdefault(_counting_text(layer), []).append(f"{layer.name} ({layer.op})")
     return [f"{listed(names, _SHOWN)}: {words}" for words, names in said.items()]
 
 
-def _said(layer: Layer) -> str:
+def _counting_text(layer: Layer) -> str:
     if layer.formula:
         if "trip_count" not in layer.params:
             return "the branch that takes longer counts, whatever the condition is"

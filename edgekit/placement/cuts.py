@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.dla.loadables import candidates
-from edgekit.dla.memory import within_memory
+from edgekit.dla.loadables import find_candidates
+from edgekit.dla.memory import drop_oversized
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.module_names import enclosing
@@ -154,20 +154,20 @@ def cuts(
         have = _figures(clock, [whole], hybrid=False)
         timed.append(_Beginning(layers, ends, macs_fraction(network, layers), have))
     chosen, found = list[_Beginning](), list[Cut]()
-    for one in sorted(timed, key=lambda each: (each.have[metric], len(each.ends))):
-        pays = one.have[metric] < least * automatic[metric] or (
-            one.have["latency_us"] < least * automatic["latency_us"]
+    for part in sorted(timed, key=lambda each: (each.have[metric], len(each.ends))):
+        pays = part.have[metric] < least * automatic[metric] or (
+            part.have["latency_us"] < least * automatic["latency_us"]
         )
         alike = (
-            abs(one.have[metric] - other.have[metric]) <= _ALIKE * other.have[metric]
-            and abs(one.macs - other.macs) <= _ALIKE
+            abs(part.have[metric] - other.have[metric]) <= _ALIKE * other.have[metric]
+            and abs(part.macs - other.macs) <= _ALIKE
             for other in chosen
         )
-        if not pays or one.have[metric] > least * alone[metric] or any(alike):
+        if not pays or part.have[metric] > least * alone[metric] or any(alike):
             continue
-        cut = _cut(network, judgement, clock, one)
+        cut = _cut(network, judgement, clock, part)
         if cut is not None and len(found) < MOST:
-            chosen.append(one)
+            chosen.append(part)
             found.append(cut)
     return tuple(found)
 
@@ -192,7 +192,7 @@ def largest_part(
         if all(group.retained for group in groups):
             share = macs_fraction(network, layers)
             found.append(WholePart(ends, len(layers), share, len(groups)))
-    return max(found, key=lambda one: (one.macs_fraction, -len(one.outputs)), default=None)
+    return max(found, key=lambda part: (part.macs_fraction, -len(part.outputs)), default=None)
 
 
 def cut_yaml(outputs: Sequence[str]) -> str:
@@ -252,7 +252,7 @@ def _beginnings(network: Network, largest: Sequence[Layer]) -> list[list[Layer]]
         depth[layer.name] = 1 + max((depth[source] for source in sources), default=0)
     # final reshapes and the like are less work for the reader of the raw maps
     every = [{layer.name for layer in largest}, _without_tail(largest)]
-    for order in (largest, sorted(largest, key=lambda one: depth[one.name])):
+    for order in (largest, sorted(largest, key=lambda layer: depth[layer.name])):
         crossing = _crossing_elements(network, order)
         ends = [len(order) * quarter // _TIMED for quarter in range(_TIMED + 1)]
         for low, high in itertools.pairwise(ends):
@@ -300,22 +300,22 @@ def _ends(network: Network, layers: Sequence[Layer]) -> tuple[str, ...]:
 
 
 def _cut(
-    network: Network, judgement: Judgement, clock: PlacementTimer, one: _Beginning
+    network: Network, judgement: Judgement, clock: PlacementTimer, part: _Beginning
 ) -> Cut | None:
     """Returns a cut; None if the part does not run whole on a DLA core."""
-    inside = {layer.name for layer in one.layers}
-    groups = _groups(network, judgement, clock.target, one.layers, one.ends)
+    inside = {layer.name for layer in part.layers}
+    groups = _groups(network, judgement, clock.target, part.layers, part.ends)
     if not all(group.retained for group in groups):
         return None
-    have = one.have if len(groups) == 1 else _figures(clock, groups, hybrid=False)
+    have = part.have if len(groups) == 1 else _figures(clock, groups, hybrid=False)
     rest = [layer for layer in network.layers if layer.name not in inside]
-    nodes = {name for layer in one.layers for name in layer.origin}
+    nodes = {name for layer in part.layers for name in layer.origin}
     constants = sum(constant.origin[0] not in nodes for constant in network.constants)
     return Cut(
-        one.ends,
-        len(one.layers),
-        one.macs,
-        whole_modules(one.layers, rest),
+        part.ends,
+        len(part.layers),
+        part.macs,
+        whole_modules(part.layers, rest),
         len(groups),
         len(rest) + constants,
         sum(not layer.formula for layer in rest),
@@ -339,8 +339,8 @@ def _groups(
     part = replace(network, layers=tuple(layers), outputs=ends)
     precisions = judgement.precisions or judgement.precision
     able = {layer.name: True for layer in layers}
-    groups = candidates(part, able, judgement.slots, precisions)
-    return within_memory(part, groups, target, precisions)
+    groups = find_candidates(part, able, judgement.slots, precisions)
+    return drop_oversized(part, groups, target, precisions)
 
 
 def whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:

@@ -183,14 +183,14 @@ def explain_layer(
         UsageError: "layer.unknown": no layer or node has the name; the hint has the nearest name.
     """
     layer = find_layer(query.network, name)
-    placed = next(one for one in plan.layers if one.name == layer.name)
+    placed = next(row for row in plan.layers if row.name == layer.name)
     verdict = query.judgement.verdicts[layer.name]
     cores = usable_cores(query.options, query.target, query.precision)
-    costing = _costing(query, plan)
-    kernel = costing.kernel_of(layer.name)
+    costing = _kernel_costs(query, plan)
+    kernel = costing.find_kernel(layer.name)
     members = [query.network.layers[i].name for i in kernel.layers]
     other = "GPU" if placed.device != "GPU" else f"DLA{cores[0]}" if cores else ""
-    blocked = _blocked(query, members, other, cores)
+    blocked = _find_obstacle(query, members, other, cores)
     trials = PlacementTrials(query, plan, layer.name, members, progress)
     binds = trials.binding()
     found = Why(
@@ -211,9 +211,9 @@ def explain_layer(
         dla=verdict,
         kernel=members,
         planned_us=sum(
-            one.predicted_us
-            for one in booked_layers(plan.plans[0], query.network)
-            if one.name in members
+            row.predicted_us
+            for row in booked_layers(plan.plans[0], query.network)
+            if row.name in members
         ),
         costs=costing.costs(kernel, "GPU")
         + [
@@ -231,7 +231,7 @@ def explain_layer(
         otherwise=trials.otherwise(other, blocked),
         because=[],
     )
-    return found.model_copy(update={"because": _because(found, blocked)})
+    return found.model_copy(update={"because": _list_reasons(found, blocked)})
 
 
 def find_layer(network: Network, name: str) -> Layer:
@@ -276,7 +276,7 @@ _REASONS_WITHOUT_LAYER = {
 }
 
 
-def layer_named(network: Network, model: Model, name: str) -> str:
+def resolve_layer(network: Network, model: Model, name: str) -> str:
     """Returns the layer of a name, which may be an ONNX node's that loading removed.
 
     Args:
@@ -303,7 +303,7 @@ def layer_named(network: Network, model: Model, name: str) -> str:
         raise
 
 
-def _costing(query: PlacementQuery, plan: Plan) -> KernelCosts:
+def _kernel_costs(query: PlacementQuery, plan: Plan) -> KernelCosts:
     prepared = query.prepared()
     request, own = prepared.request, plan.plans[0].predicted or plan.predicted
     others = (0.0,) * len(request.cores[1:])  # cores are alike
@@ -322,7 +322,9 @@ def _shares(plan: Plan, layer: str) -> dict[str, float]:
     return {device: round(float(share), 9) for device, share in sorted(found.items())}
 
 
-def _blocked(query: PlacementQuery, members: list[str], other: str, cores: tuple[int, ...]) -> str:
+def _find_obstacle(
+    query: PlacementQuery, members: list[str], other: str, cores: tuple[int, ...]
+) -> str:
     """Returns the reason why the other device is impossible, or ""."""
     if not other:
         if not query.target.dla.cores:
@@ -339,7 +341,7 @@ def _blocked(query: PlacementQuery, members: list[str], other: str, cores: tuple
     return ""
 
 
-def _because(found: Why, blocked: str) -> list[str]:
+def _list_reasons(found: Why, blocked: str) -> list[str]:
     """Returns the reasons in sentences, the deciding one first."""
     sentences = []
     here, other = found.device, found.otherwise
@@ -431,9 +433,9 @@ class KernelCosts:
     regions: FusedRegions
     watts: Mapping[str, float]
 
-    def kernel_of(self, layer: str) -> LayerKernel:
+    def find_kernel(self, layer: str) -> LayerKernel:
         """Returns a layer's kernel."""
-        index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
+        index = next(i for i, row in enumerate(self.network.layers) if row.name == layer)
         return next(kernel for kernel in self.built.kernels if index in kernel.layers)
 
     def costs(self, kernel: LayerKernel, device: str) -> list[KernelCost]:
@@ -557,7 +559,7 @@ class PlacementTrials:
         constraints = self._constraints.all
         if not constraints:
             return found
-        free = self._effect(constraints[0], self._constraints.keeping(frozenset()))
+        free = self._effect(constraints[0], self._constraints.keep_only(frozenset()))
         if not free.moves and not free.gains:
             return found  # no constraint binds
         for constraint in constraints:

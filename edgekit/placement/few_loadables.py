@@ -21,7 +21,7 @@ from edgekit.placement.search import (
     PlanShare,
     Solved,
     fixed_uj,
-    one_core,
+    limit_cores,
     solver_bounds,
 )
 from edgekit.solver.optimiser import APART, minimise
@@ -38,7 +38,7 @@ _EFFORT = 2.0  # units of the solver's Effort for all numbers of loadables toget
 _SHOWN = 4
 
 
-def with_few_loadables(
+def reduce_loadables(
     optimum: Plan, chosen: Plan, found: Sequence[Placed], compared: Mapping[str, Baseline | None]
 ) -> Plan:
     """Returns the plan with the fewest loadables, one or more, that is as good as ``chosen``.
@@ -58,20 +58,26 @@ def with_few_loadables(
     if not allowed or len(chosen.loadables) < 2 or not plan_value(optimum):
         return chosen
     best = chosen
-    if 0 < len(optimum.loadables) < len(chosen.loadables) and _as_good(optimum, chosen, allowed):
+    if 0 < len(optimum.loadables) < len(chosen.loadables) and _keeps_limits(
+        optimum, chosen, allowed
+    ):
         best = optimum
     for request, built, solved, notes, cores in found:
         limits = _limits(request, optimum, chosen, allowed, cores)
         most = min(len(best.loadables), len(chosen.loadables) - 1)
-        for placing in _fewest(request, built, solved, limits, most):
+        for placing in _try_fewer(request, built, solved, limits, most):
             parts = (PlanShare(1.0, placing),)
             other = replace(solved, parts=parts)
             plan = assemble(request, built, other, compared, notes, optimum, few=True)
-            if plan.loadables and _rank(plan) < _rank(best) and _as_good(plan, chosen, allowed):
+            if (
+                plan.loadables
+                and _rank(plan) < _rank(best)
+                and _keeps_limits(plan, chosen, allowed)
+            ):
                 best = plan
     if best is chosen:
         return chosen
-    fewer = _fewer(found[0][0].network, best, chosen)
+    fewer = _describe_change(found[0][0].network, best, chosen)
     return replace(best, fewer=fewer, notes=(fewer_note(fewer, best), *best.notes))
 
 
@@ -87,7 +93,7 @@ def _limits(
         METRIC[objective]: value / (1 - allowed)
         if objective == "throughput"
         else value * (1 + allowed),
-        SECOND_METRICS[objective]: _second(chosen) * (1 + allowed),
+        SECOND_METRICS[objective]: _second_figure(chosen) * (1 + allowed),
     }
     for metric, most in own.items():
         known = most - fixed_uj(request, cores) if metric == "energy_uj" else most
@@ -95,7 +101,7 @@ def _limits(
     return limits
 
 
-def _fewest(
+def _try_fewer(
     request: PlacementInputs,
     built: BuiltProblem,
     solved: Solved,
@@ -103,7 +109,7 @@ def _fewest(
     most: int,
 ) -> Iterable[Placing]:
     """Yields placements on one core within limits, the fewer loadables the later."""
-    problem = one_core(built.problem)
+    problem = limit_cores(built.problem)
     second = "energy" if request.options.objective == "latency" else "latency"
     goal, effort = Goal.of(problem, second, limits), Effort(_EFFORT)
     starts = [part.placing for part in solved.parts]
@@ -121,21 +127,21 @@ def _fewest(
 
 
 def _rank(plan: Plan) -> tuple[int, float, int]:
-    return len(plan.loadables), _second(plan), plan.transitions
+    return len(plan.loadables), _second_figure(plan), plan.transitions
 
 
-def _second(plan: Plan) -> float:
+def _second_figure(plan: Plan) -> float:
     return float(getattr(plan.predicted, SECOND_METRICS[plan.objective]) or 0.0)
 
 
-def _as_good(plan: Plan, chosen: Plan, allowed: float) -> bool:
+def _keeps_limits(plan: Plan, chosen: Plan, allowed: float) -> bool:
     """Returns True if an assembled plan keeps both limits."""
     assert plan.slack is not None
-    most = _second(chosen) * (1 + allowed) * (1 + APART)
-    return plan.slack.given_up <= allowed * (1 + APART) and _second(plan) <= most
+    most = _second_figure(chosen) * (1 + allowed) * (1 + APART)
+    return plan.slack.given_up <= allowed * (1 + APART) and _second_figure(plan) <= most
 
 
-def _fewer(network: Network, plan: Plan, otherwise: Plan) -> FewerLoadables:
+def _describe_change(network: Network, plan: Plan, otherwise: Plan) -> FewerLoadables:
     """Returns the cost and the gain of a plan against a plan with more loadables."""
     was = {layer.name: layer.device for layer in otherwise.layers}
     now = {layer.name: layer.device for layer in plan.layers}
@@ -151,7 +157,9 @@ def _fewer(network: Network, plan: Plan, otherwise: Plan) -> FewerLoadables:
         dla_layers=on_dla,
         given_up=sign * (value - before) / before if before else 0.0,
         metric=SECOND_METRICS[plan.objective],
-        given_up_second=_second(plan) / _second(otherwise) - 1 if _second(otherwise) else 0.0,
+        given_up_second=_second_figure(plan) / _second_figure(otherwise) - 1
+        if _second_figure(otherwise)
+        else 0.0,
         noise=noise(),
     )
 

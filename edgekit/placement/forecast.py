@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgekit.dla.loadables import candidates
-from edgekit.dla.memory import within_memory
+from edgekit.dla.loadables import find_candidates
+from edgekit.dla.memory import drop_oversized
 from edgekit.dla.plugin_formats import declared_formats
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
@@ -19,7 +19,7 @@ from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
 from edgekit.placement.costs.kernel_costs import Layout, noise
 from edgekit.placement.costs.model import CostModel
-from edgekit.placement.costs.regions import regions_of
+from edgekit.placement.costs.regions import find_regions
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.targets.board import Target
 from edgekit_device.protocol import fields
@@ -110,11 +110,11 @@ def forecast(
     Raises:
         UsageError: The board has no such power mode.
     """
-    clock = timer_of(network, judgement, target, power_mode=power_mode)
+    clock = make_timer(network, judgement, target, power_mode=power_mode)
     return None if clock is None else clock.forecast(judgement.candidates)
 
 
-def timer_of(
+def make_timer(
     network: Network,
     judgement: Judgement,
     target: Target,
@@ -152,7 +152,7 @@ class PlacementTimer:
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
-        self._regions = regions_of(model, network, able)
+        self._regions = find_regions(model, network, able)
         self._handover = Handover(network, model, [part.layers for part in self._regions.parts])
         kernels, on_dla, *loads = self._devices(())
         self._gpu_only = sum(loads)
@@ -184,7 +184,7 @@ class PlacementTimer:
         layers = self._network.layers
         layer_us: dict[int, float] = {}
         for kernel, dla in zip(kernels, on_dla, strict=True):
-            time = self._time(kernel, dla)
+            time = self._kernel_time(kernel, dla)
             shares = self.model.layer_shares(self._network, kernel, CORE if dla else "GPU")
             for i, share in zip(kernel.layers, shares, strict=True):
                 layer_us[i] = round(time * share, DIGITS)
@@ -208,8 +208,8 @@ class PlacementTimer:
         )
         return {
             layers[i].name: (
-                round(self._time(kernel, False), DIGITS),
-                round(self._time(kernel, True), DIGITS),
+                round(self._kernel_time(kernel, False), DIGITS),
+                round(self._kernel_time(kernel, True), DIGITS),
             )
             for kernel in kernels
             if self._able.get(layers[kernel.layers[0]].name)
@@ -235,7 +235,7 @@ class PlacementTimer:
         on_dla = [layers[kernel.layers[0]].name in run_of for kernel in kernels]
         load = [0.0, 0.0]
         for kernel, dla in zip(kernels, on_dla, strict=True):
-            load[dla] += self._time(kernel, dla)
+            load[dla] += self._kernel_time(kernel, dla)
         if run_of:
             inside = {i for i, layer in enumerate(layers) if layer.name in run_of}
             load[0] += self._regions.broken_us(inside)
@@ -244,7 +244,7 @@ class PlacementTimer:
         load[1] += self.model.launch_us() * len(set(run_of.values()))
         return kernels, on_dla, load[0], load[1]
 
-    def _time(self, kernel: LayerKernel, dla: bool) -> float:
+    def _kernel_time(self, kernel: LayerKernel, dla: bool) -> float:
         key = (dla, kernel.layers)
         known = self._kernel_us.get(key)
         if known is None:
@@ -265,7 +265,9 @@ class PlacementTimer:
                 readers.setdefault(name, []).append(v)
         handover = self._handover
         # fitted kernel times do not include the reformat beside a plugin
-        plugin = [bool(declared_formats(self._network.layers[one.layers[0]])) for one in kernels]
+        plugin = [
+            bool(declared_formats(self._network.layers[joint.layers[0]])) for joint in kernels
+        ]
         ways: list[HandoverWay] = []
         converted = 0.0
         for name in self._network.inputs:
@@ -343,7 +345,9 @@ class Fix:
     rewrites: tuple[str, ...] = member(array(long_text), default=())
 
 
-def fixes(network: Network, judgement: Judgement, clock: PlacementTimer | None) -> tuple[Fix, ...]:
+def find_fixes(
+    network: Network, judgement: Judgement, clock: PlacementTimer | None
+) -> tuple[Fix, ...]:
     """Returns the gain of fixing each set of broken rules, the best first.
 
     Layers that break the same rules count together, because fixing a single rule of two does not
@@ -371,13 +375,13 @@ def fixes(network: Network, judgement: Judgement, clock: PlacementTimer | None) 
         ways.setdefault(rules, {}).update(dict.fromkeys(reasons[rule].fix for rule in rules))
     auto_us = clock.auto_us(judgement.candidates) if clock is not None else 0.0
     found = [
-        _suppose(network, judgement, clock, auto_us, rules, names, tuple(ways[rules]))
+        _predict_fix(network, judgement, clock, auto_us, rules, names, tuple(ways[rules]))
         for rules, names in groups.items()
     ]
-    return tuple(sorted(found, key=_rank))
+    return tuple(sorted(found, key=_fix_rank))
 
 
-def combined_fix(
+def combine_fixes(
     network: Network,
     judgement: Judgement,
     clock: PlacementTimer | None,
@@ -396,10 +400,10 @@ def combined_fix(
     names = [layer.name for layer in network.layers if layer.name in wanted]
     ways = dict.fromkeys(way for fix in chosen for way in fix.fix)
     auto_us = clock.auto_us(judgement.candidates) if clock is not None else 0.0
-    return _suppose(network, judgement, clock, auto_us, tuple(rules), names, tuple(ways))
+    return _predict_fix(network, judgement, clock, auto_us, tuple(rules), names, tuple(ways))
 
 
-def _suppose(
+def _predict_fix(
     network: Network,
     judgement: Judgement,
     clock: PlacementTimer | None,
@@ -416,9 +420,9 @@ def _suppose(
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
     mended = _four_dimensions(network, more)
     given = judgement.precisions or judgement.precision
-    groups = candidates(mended, ok, judgement.slots, given)
+    groups = find_candidates(mended, ok, judgement.slots, given)
     if clock is not None:
-        groups = within_memory(mended, groups, clock.target, given)
+        groups = drop_oversized(mended, groups, clock.target, given)
     names_on_dla = {name for group in groups if group.retained for name in group.layers}
     on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
     after, gain, slower = None, None, False
@@ -474,7 +478,7 @@ def _four_dimensions(network: Network, names: Collection[str]) -> Network:
     return replace(network, tensors=tensors)
 
 
-def _rank(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
+def _fix_rank(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
     order = (LATENCY, LEGALITY, "").index(fix.offer)
     return order, fix.auto_us or 0.0, fix.candidates, -fix.dla_layers, fix.rules
 
@@ -504,10 +508,10 @@ def automatic_transitions(network: Network, judgement: Judgement) -> int:
             source = producers.get(name)
             if source is not None and piece_of[source.name] != reader:
                 after[piece_of[source.name]].add(reader)
-    return min(_changes(on_dla, after, first) for first in (False, True))
+    return min(_count_changes(on_dla, after, first) for first in (False, True))
 
 
-def _changes(on_dla: list[bool], after: list[set[int]], device: bool) -> int:
+def _count_changes(on_dla: list[bool], after: list[set[int]], device: bool) -> int:
     missing = [0] * len(on_dla)
     for readers in after:
         for reader in readers:

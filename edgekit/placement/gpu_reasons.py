@@ -13,7 +13,7 @@ from edgekit.documents import Count, Document
 from edgekit.error_document import VerdictReason
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
-from edgekit.placement.forecast import timer_of
+from edgekit.placement.forecast import make_timer
 from edgekit.placement.plan import Plan
 from edgekit.targets.board import Target
 
@@ -104,7 +104,7 @@ def _sides(
     plan: Plan, network: Network, judgement: Judgement, target: Target
 ) -> Mapping[str, tuple[float, float]]:
     try:
-        clock = timer_of(network, judgement, target, power_mode=plan.power_mode)
+        clock = make_timer(network, judgement, target, power_mode=plan.power_mode)
     except (KeyError, ValueError):  # a network with unknown tensors
         clock = None
     return clock.sides() if clock else {}

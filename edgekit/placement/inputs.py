@@ -13,11 +13,11 @@ from functools import cached_property
 from edgekit.dla.loadables import loadable_batch
 from edgekit.dla.memory import (
     BrokenLimit,
-    broken_limits,
-    memory,
-    over_limits,
+    find_broken_limits,
+    loadable_sizes,
     pool_limits,
-    sizes_of,
+    predict_need,
+    split_broken_limits,
     weight_bytes,
 )
 from edgekit.dla.verdicts import Judgement, MemoryNeed
@@ -27,7 +27,7 @@ from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
 from edgekit.placement.costs.handover import Handover
 from edgekit.placement.costs.model import CostModel
-from edgekit.placement.costs.regions import FusedRegions, regions_of
+from edgekit.placement.costs.regions import FusedRegions, find_regions
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
@@ -102,7 +102,7 @@ class LoadableCapacity:
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:
         """Returns the pools of a loadable of these layers."""
-        found = memory(self._network, layers, self._target, self._precisions)
+        found = predict_need(self._network, layers, self._target, self._precisions)
         sram = self._given.get("managed_sram")
         if sram is None or sram >= found.managed_sram:
             return found
@@ -112,13 +112,13 @@ class LoadableCapacity:
         """Returns True if these layers can be one loadable."""
         if len({self.batch[name] for name in layers}) > 1:
             return False
-        sizes = sizes_of(self._network, layers, self._target, self._precisions)
-        over = over_limits(sizes, self._limits)
-        return not any(one.certain or one.pool in self._given for one in over)
+        sizes = loadable_sizes(self._network, layers, self._target, self._precisions)
+        over = find_broken_limits(sizes, self._limits)
+        return not any(limit.certain or limit.pool in self._given for limit in over)
 
     def refusal(self, layers: Sequence[str]) -> VerdictReason | None:
         """Returns the memory limit that prevents layers from being one loadable, or None."""
-        broken, disputed = self._broken(layers)
+        broken, disputed = self._split_limits(layers)
         broken += tuple(limit for limit in disputed if limit.pool in self._given)
         if not broken:
             return None
@@ -129,13 +129,15 @@ class LoadableCapacity:
 
     def doubt(self, layers: Sequence[str]) -> str:
         """Returns the disputed limits of these layers as one loadable; "" if there are none."""
-        _, disputed = self._broken(layers)
+        _, disputed = self._split_limits(layers)
         return "; ".join(f"{limit.text} ({limit.rule}): {limit.fix}" for limit in disputed)
 
-    def _broken(
+    def _split_limits(
         self, layers: Sequence[str]
     ) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
-        return broken_limits(self._network, layers, self._target, self._precisions, self._limits)
+        return split_broken_limits(
+            self._network, layers, self._target, self._precisions, self._limits
+        )
 
     def fits(
         self, kernels: Sequence[LayerKernel], able: Sequence[bool]
@@ -223,7 +225,7 @@ class PlacementInputs:
     def regions(self) -> FusedRegions:
         """The parts that the GPU runs fused."""
         able = {name: verdict.placeable for name, verdict in self.judgement.verdicts.items()}
-        return regions_of(self.model, self.network, able)
+        return find_regions(self.model, self.network, able)
 
 
 def make_inputs(
@@ -246,7 +248,7 @@ def make_inputs(
             raise PinImpossible(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
     verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
-    fused = [part.layers for part in regions_of(model, network, verdicts).parts]
+    fused = [part.layers for part in find_regions(model, network, verdicts).parts]
     request = PlacementInputs(
         network,
         judgement,
@@ -280,7 +282,7 @@ def _require_standalone(request: PlacementInputs) -> None:
 
 
 def _unable_text(request: PlacementInputs, unable: Mapping[str, tuple[VerdictReason, ...]]) -> str:
-    few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
+    few = listed((_broken_rules_text(name, reasons) for name, reasons in unable.items()), _SHOWN)
     count = counted(len(request.network.layers), "layer")
     return f"{len(unable)} of {count} cannot run on the DLA: {few}"
 
@@ -306,7 +308,7 @@ def require_memory(request: PlacementInputs, too_large: Mapping[str, VerdictReas
         raise PlanImpossible(message, unable, f"{first.fix}; or allow the GPU")
 
 
-def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:
+def _broken_rules_text(name: str, reasons: tuple[VerdictReason, ...]) -> str:
     """Returns a layer with its broken rules; without rules if only its precision is the reason."""
     rules = ", ".join(dict.fromkeys(reason.rule for reason in reasons))
     return f"{name} ({rules})" if rules else name
@@ -316,11 +318,11 @@ def check_options(options: Options, target: Target) -> None:
     """Raises UsageError for invalid objectives, bounds, cores or pinned devices."""
     check_objective(options.objective)
     for name, limit in options.bounds.items():
-        _known("bound", name, BOUNDS)
+        _require_known("bound", name, BOUNDS)
         if not limit > 0:
             raise UsageError(f"bound {name} is {limit}, it must be above 0", code="plan.bound")
     for pin in options.pins:
-        _known("device", pin.device, DEVICES)
+        _require_known("device", pin.device, DEVICES)
     if options.max_loadables < 0:
         raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
     if options.max_transitions is not None and options.max_transitions < 0:
@@ -330,7 +332,7 @@ def check_options(options: Options, target: Target) -> None:
     if options.min_loadable_layers < 1:
         raise UsageError("min_loadable_layers must be 1 or more", code="plan.min_loadable_layers")
     for name, size in (options.pools or {}).items():
-        _known("pool", name, POOLS)
+        _require_known("pool", name, POOLS)
         if size < 0:
             raise UsageError(
                 f"pool {name} is {size} bytes, it must not be negative", code="plan.pool"
@@ -357,10 +359,10 @@ def check_options(options: Options, target: Target) -> None:
 
 def check_objective(name: str) -> None:
     """Raises "plan.objective" for an unknown objective."""
-    _known("objective", name, OBJECTIVES)
+    _require_known("objective", name, OBJECTIVES)
 
 
-def _known(what: str, name: str, known: tuple[str, ...]) -> None:
+def _require_known(what: str, name: str, known: tuple[str, ...]) -> None:
     if name not in known:
         near = get_close_matches(name, known, 1)
         raise UsageError(
@@ -378,7 +380,7 @@ def usable_cores(options: Options, target: Target, precision: str) -> tuple[int,
     return tuple(sorted({core for core in options.dla_cores if core < target.dla.cores}))
 
 
-def in_one_engine(options: Options, target: Target) -> tuple[Options, list[str]]:
+def limit_to_one_engine(options: Options, target: Target) -> tuple[Options, list[str]]:
     """Returns the options of a plan that is one hybrid engine, and a note if it loses cores.
 
     Such an engine uses one DLA core; a mix of plans for throughput has several engines. Cores that

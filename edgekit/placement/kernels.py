@@ -150,7 +150,7 @@ def join(
     return _kernel(network, group, users, frozenset(network.outputs))
 
 
-def joined(network: Network, groups: Sequence[Sequence[int]]) -> tuple[LayerKernel, ...]:
+def join_groups(network: Network, groups: Sequence[Sequence[int]]) -> tuple[LayerKernel, ...]:
     """Returns the kernels of groups of layers, each as :func:`join` would."""
     consumers, leaves = network.consumers(), frozenset(network.outputs)
     return tuple(_kernel(network, group, consumers, leaves) for group in groups)

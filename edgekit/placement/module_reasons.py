@@ -54,9 +54,9 @@ def explain_modules(query: PlacementQuery, plan: Plan, name: str) -> WhyModules:
     named = set(layers_matching(network, name))
     layers = tuple(layer for layer in network.layers if layer.name in named)
     reasons = [
-        one.model_copy(update={"layers": own, "count": len({layer.name for layer in own})})
-        for one in _reasons(plan, network, query.judgement, query.target)
-        if (own := [layer for layer in one.layers if layer.name in named])
+        reason.model_copy(update={"layers": own, "count": len({layer.name for layer in own})})
+        for reason in _reasons(plan, network, query.judgement, query.target)
+        if (own := [layer for layer in reason.layers if layer.name in named])
     ]
     around = common_module(layer.module for layer in layers)
     return WhyModules(
@@ -69,9 +69,9 @@ def explain_modules(query: PlacementQuery, plan: Plan, name: str) -> WhyModules:
         value=plan_value(plan),
         unit=OBJECTIVE_UNITS[plan.objective],
         modules=[
-            one
-            for one in _totals(plan, network, layers, reasons)
-            if around in enclosing(one.module)
+            totals
+            for totals in _totals(plan, network, layers, reasons)
+            if around in enclosing(totals.module)
         ],
         reasons=reasons,
     )
@@ -96,8 +96,8 @@ def planned_modules(
 
 def _reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
     """Returns why layers are on the GPU: their broken rules, and their cost on a DLA."""
-    left = {one.name for one in plan.left}
-    verdicts = {name: one for name, one in judgement.verdicts.items() if name not in left}
+    left = {layer.name for layer in plan.left}
+    verdicts = {name: verdict for name, verdict in judgement.verdicts.items() if name not in left}
     placeable = replace(judgement, verdicts=verdicts)
     return [*why_not(placeable), *gpu_reasons(plan, network, judgement, target)]
 
@@ -111,11 +111,11 @@ def _totals(
 ) -> tuple[ModuleTotals, ...]:
     rules: dict[str, list[str]] = {}
     for reason in reasons:
-        for one in reason.layers:
-            rules.setdefault(one.name, []).append(reason.rule)
+        for layer in reason.layers:
+            rules.setdefault(layer.name, []).append(reason.rule)
     places = {
-        one.name: LayerPlace(one.device, one.predicted_us, rules.get(one.name, ()))
-        for one in booked_layers(plan.plans[0], network)
+        layer.name: LayerPlace(layer.device, layer.predicted_us, rules.get(layer.name, ()))
+        for layer in booked_layers(plan.plans[0], network)
     }
-    places |= {one.name: LayerPlace(one.device) for one in plan.left}
+    places |= {layer.name: LayerPlace(layer.device) for layer in plan.left}
     return module_totals(replace(network, layers=layers), places, measured)

@@ -31,11 +31,11 @@ from edgekit.error_document import StatedConstraint
 from edgekit.errors import GateError
 from edgekit.network.layer_names import layers_matching
 from edgekit.network.model import Network
-from edgekit.placement.assembly import assemble, baseline_costs, baselines_keep
+from edgekit.placement.assembly import assemble, baseline_costs, check_baselines
 from edgekit.placement.baselines import Baseline, baselines
 from edgekit.placement.costs.constants import device_constants
 from edgekit.placement.costs.model import SUMS, CostModel
-from edgekit.placement.few_loadables import Placed, with_few_loadables
+from edgekit.placement.few_loadables import Placed, reduce_loadables
 from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
 from edgekit.placement.plan import (
     SECOND_METRICS,
@@ -43,12 +43,12 @@ from edgekit.placement.plan import (
     Pin,
     Plan,
     bounded,
-    is_known,
+    has_known_time,
     objectives,
     plan_value,
     units,
 )
-from edgekit.placement.problem import BuiltProblem, as_engines, build_problem
+from edgekit.placement.problem import BuiltProblem, build_problem, with_engine_contention
 from edgekit.placement.profiles.estimation import measured_model
 from edgekit.placement.search import (
     SAME,
@@ -56,11 +56,11 @@ from edgekit.placement.search import (
     Solved,
     fixed_uj,
     is_better,
+    limit_cores,
     objective_value,
-    one_core,
+    optimise_second,
     search,
     solver_bounds,
-    within_slack,
 )
 from edgekit.solver.optimiser import (
     APART,
@@ -77,7 +77,7 @@ from edgekit_device.protocol.codec import write
 OnProgress = Callable[[int, int], None]
 Objective = Annotated[str, Ruled(objectives)]
 Unit = Annotated[str, Ruled(units)]
-_OPEN = "plan.limit"  # no placement was found, and none was ruled out
+_UNDECIDED = "plan.limit"  # no placement was found, and none was ruled out
 MOST_POINTS = 25
 
 
@@ -196,7 +196,7 @@ def place(
     compared: Mapping[str, Baseline | None] = {}
     found, refused, proven = list[Placed](), list[GateError](), list[float]()
     for cores, engines, concurrent in product(
-        cores_used(options), engine_kinds(options, judgement), shared
+        core_counts(options), engine_kinds(options, judgement), shared
     ):
         prepared = prepare(
             network,
@@ -223,7 +223,7 @@ def place(
         if options.objective not in ("throughput", "latency"):
             first = solved.parts[0].placing
             energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
-            problem = as_engines(request, built.problem, first.modes)
+            problem = with_engine_contention(request, built.problem, first.modes)
             value = objective_value(options.objective, problem, first.load_us, energy_uj)
             solved = replace(solved, value=value)
         if concurrent or len(shared) == 1:
@@ -233,20 +233,20 @@ def place(
     limits = [error for error in refused if error.code != "plan.infeasible"]
     if not found:
         raise (limits or refused)[0]
-    request, built, solved, notes, _ = _best(found)
+    request, built, solved, notes, _ = _best_placed(found)
     bound = max(proven) if options.objective == "throughput" else min(proven)
     if limits:  # a sum whose search hit a limit has no proof
         bound = math.inf if options.objective == "throughput" else 0.0
     solved = replace(solved, bound=bound)
     report(2, 3)
     optimum = assemble(request, built, solved, compared, notes)
-    plan = _better_whole(optimum, found, compared)
-    plan = with_few_loadables(optimum, plan, found, compared)
+    plan = _choose_within_slack(optimum, found, compared)
+    plan = reduce_loadables(optimum, plan, found, compared)
     report(3, 3)
     return plan
 
 
-def _best(found: Sequence[Placed]) -> Placed:
+def _best_placed(found: Sequence[Placed]) -> Placed:
     best = found[0]
     for other in found[1:]:
         if is_better(best[0].options, other[2].value, best[2].value):
@@ -254,7 +254,7 @@ def _best(found: Sequence[Placed]) -> Placed:
     return best
 
 
-def _better_whole(
+def _choose_within_slack(
     optimum: Plan, found: Sequence[Placed], compared: Mapping[str, Baseline | None]
 ) -> Plan:
     """Returns the plan within the slack with the smallest second figure.
@@ -267,14 +267,14 @@ def _better_whole(
     best, metric = optimum, SECOND_METRICS[optimum.objective]
     most = plan_value(optimum) * (1 + slack)
     for request, built, solved, notes, cores in found:
-        other = within_slack(request, built, solved, most, cores)
+        other = optimise_second(request, built, solved, most, cores)
         if other is None:
             continue
         plan = assemble(request, built, other, compared, notes, optimum)
         assert plan.slack is not None
         if plan.slack.given_up > slack * (1 + APART):
             continue  # its engines slow each other down
-        ours, theirs = (getattr(one.predicted, metric) or 0.0 for one in (plan, best))
+        ours, theirs = (getattr(candidate.predicted, metric) or 0.0 for candidate in (plan, best))
         if ours < theirs * (1 - SAME) or (
             ours <= theirs * (1 + SAME) and plan.transitions < best.transitions
         ):
@@ -282,7 +282,7 @@ def _better_whole(
     return best
 
 
-def cores_used(options: Options) -> tuple[int, ...]:
+def core_counts(options: Options) -> tuple[int, ...]:
     """Returns the numbers of DLA cores to solve a placement for.
 
     At a given frame rate a core in use also draws energy between frames. If the energy counts, the
@@ -385,8 +385,8 @@ class PlacementQuery:
         prepared = free.prepared(energy_sums(self.options)[0])
         keep = dict[str, bool | None]()
         if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
-            keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
-        untimed = (*plan.unknown_cost, *(one.name for one in plan.left))
+            keep = check_baselines(prepared.request, prepared.problem, prepared.baselines)
+        untimed = (*plan.unknown_cost, *(layer.name for layer in plan.left))
         return replace(
             plan,
             baselines=baseline_costs(prepared.request, prepared.baselines, untimed),
@@ -429,10 +429,10 @@ class UserConstraints:
 
     def __init__(self, query: PlacementQuery) -> None:
         self.query = query
-        self.all = (*self._pins, *self._others())
+        self.all = (*self._pin_constraints, *self._other_constraints())
 
     @cached_property
-    def _held(self) -> list[list[str] | None]:
+    def _held_layers(self) -> list[list[str] | None]:
         """By pin, the layers that no later pin takes; None if all that it names."""
         pins = self.query.options.pins
         held: list[list[str] | None] = []
@@ -445,11 +445,11 @@ class UserConstraints:
         return held[::-1]
 
     @cached_property
-    def _pins(self) -> tuple[UserConstraint, ...]:
+    def _pin_constraints(self) -> tuple[UserConstraint, ...]:
         verdicts = self.query.judgement.verdicts
         found = []
         for number, pin in enumerate(self.query.options.pins):
-            held = self._held[number]
+            held = self._held_layers[number]
             if held == []:
                 continue
             layers = tuple(held or layers_matching(self.query.network, pin.layers))
@@ -467,7 +467,7 @@ class UserConstraints:
             found.append(UserConstraint("pin", number, text, why=why, rule=rule, layers=layers))
         return tuple(found)
 
-    def _others(self) -> list[UserConstraint]:
+    def _other_constraints(self) -> list[UserConstraint]:
         options = self.query.options
         period = None if options.rate_hz is None else 1e6 / options.rate_hz
         found = [
@@ -479,7 +479,7 @@ class UserConstraints:
         if not options.gpu:
             found.append(UserConstraint("gpu", "", "no GPU (--no-gpu, or build.mode standalone)"))
         for name, limit in (options.pools or {}).items():
-            found.append(UserConstraint("pool", name, f"pool {name}={_size(limit)}"))
+            found.append(UserConstraint("pool", name, f"pool {name}={_byte_text(limit)}"))
         if options.max_transitions is not None:
             found.append(
                 UserConstraint("max_transitions", "", f"max_transitions {options.max_transitions}")
@@ -488,10 +488,10 @@ class UserConstraints:
             text = f"min_loadable_layers {options.min_loadable_layers}"
             found.append(UserConstraint("min_loadable_layers", "", text))
         if self.query.precision != "fp32":
-            found += self._cores()
+            found += self._core_constraints()
         return found
 
-    def _cores(self) -> list[UserConstraint]:
+    def _core_constraints(self) -> list[UserConstraint]:
         options, count = self.query.options, self.query.target.dla.cores
         found = []
         if count and len(set(options.dla_cores)) < count:
@@ -509,7 +509,7 @@ class UserConstraints:
             found.append(UserConstraint("max_loadables", "", text, default=usual))
         return found
 
-    def keeping(self, retained: Set[UserConstraint]) -> Options:
+    def keep_only(self, retained: Set[UserConstraint]) -> Options:
         """Returns the options with only these constraints."""
         return self.without(frozenset(self.all) - retained)
 
@@ -521,7 +521,7 @@ class UserConstraints:
         for number, pin in enumerate(options.pins):
             if ("pin", number) in gone:
                 continue
-            held = self._held[number]
+            held = self._held_layers[number]
             exact = [Pin(glob.escape(name), pin.device) for name in held or ()]
             pins += [pin] if held is None else exact
         bounds = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
@@ -570,10 +570,10 @@ class Conflict:
     def text(self, known: str = "") -> str:
         """Returns a sentence for messages, without reasons that ``known`` already contains."""
         listing = " and ".join(
-            f"{one.text} ({one.why})"
-            if one.why and not (one.rule and one.rule in known)
-            else one.text
-            for one in self.constraints
+            f"{constraint.text} ({constraint.why})"
+            if constraint.why and not (constraint.rule and constraint.rule in known)
+            else constraint.text
+            for constraint in self.constraints
         )
         if len(self.constraints) == 1:
             sentence = f"{listing} cannot be met"
@@ -611,9 +611,9 @@ def find_conflict(
         count += 1
         report(min(count, steps), steps)
         try:
-            query.plan(replace(constraints.keeping(frozenset(retained)), slack=0.0))
+            query.plan(replace(constraints.keep_only(frozenset(retained)), slack=0.0))
         except GateError as error:
-            if error.code == _OPEN:
+            if error.code == _UNDECIDED:
                 raise
             return True
         return False
@@ -630,7 +630,7 @@ def find_conflict(
     return Conflict(tuple(found), smallest, _best_bounds(constraints, found))
 
 
-def _size(size: int) -> str:
+def _byte_text(size: int) -> str:
     """Returns bytes in the notation of a configuration."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size and size % factor == 0:
@@ -644,7 +644,7 @@ def _best_bounds(constraints: UserConstraints, found: list[UserConstraint]) -> d
     for constraint in found:
         if constraint.kind != "bound" or str(constraint.key) not in OBJECTIVE_OF_METRIC:
             continue
-        retained = constraints.keeping(frozenset(found) - {constraint})
+        retained = constraints.keep_only(frozenset(found) - {constraint})
         objective = OBJECTIVE_OF_METRIC[str(constraint.key)]
         options = replace(retained, objective=objective, slack=0.0)
         try:
@@ -661,13 +661,14 @@ def explain_conflict(
 
     The conflict replaces the error's message, unless the message already names a constraint.
     """
-    if error.code == _OPEN:
+    if error.code == _UNDECIDED:
         return
     conflict = find_conflict(query, progress)
     if conflict is None:
         return
     error.extra["conflict"] = [
-        write(StatedConstraint(one.kind, one.text, one.why)) for one in conflict.constraints
+        write(StatedConstraint(constraint.kind, constraint.text, constraint.why))
+        for constraint in conflict.constraints
     ]
     kinds = [constraint.kind for constraint in conflict.constraints]
     if kinds == ["gpu"] and conflict.is_about(error):
@@ -771,13 +772,13 @@ def pareto_front(
     period = "period" if "period_us" in (first, second) else objective
     kinds = engine_kinds(replace(query.options, objective=period), query.judgement)
     fronts = []
-    counts = cores_used(replace(query.options, objective="energy" if energy else objective))
+    counts = core_counts(replace(query.options, objective="energy" if energy else objective))
     for cores, engines, concurrent in product(counts, kinds, sums):
         options = replace(query.options, objective=objective)
         options = replace(options, max_transitions=engines.max_transitions)
         prepared = replace(query, options=options).prepared(concurrent)
         front = pareto(
-            one_core(prepared.problem, cores),
+            limit_cores(prepared.problem, cores),
             (first, second),
             bounds=solver_bounds(prepared.request, cores),
             limit=MOST_POINTS,
@@ -790,12 +791,12 @@ def pareto_front(
     if not fronts:
         raise GateError("no placement meets the bounds", code="plan.infeasible")
     if len(counts) > 1:
-        fronts = _undominated_fronts(fronts, (first, second))
+        fronts = _drop_dominated_fronts(fronts, (first, second))
     points = []
-    for prepared, point, bound in _joined_fronts(fronts, (first, second)):
+    for prepared, point, bound in _join_fronts(fronts, (first, second)):
         plan = prepared.plan(point.placing, bound)
         gap = max(0.0, point.first - bound) / point.first if point.first else 0.0
-        known = is_known(plan)
+        known = has_known_time(plan)
         optimal = point.optimal and gap <= OPTIMAL_GAP and known
         figures = {**plan.predicted.to_json(), first: point.first, second: point.second}
         points.append(
@@ -841,12 +842,12 @@ def pareto_front(
 _Front = tuple[Prepared, ParetoFront, float]  # the energy that the solver does not include
 
 
-def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> list[_Front]:
+def _drop_dominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> list[_Front]:
     """Returns the fronts without those in which a point of another front beats every point."""
 
     def values(front: _Front) -> list[tuple[float, float]]:
         more = [front[2] if name == "energy_uj" else 0.0 for name in names]
-        return [(one.first + more[0], one.second + more[1]) for one in front[1].points]
+        return [(point.first + more[0], point.second + more[1]) for point in front[1].points]
 
     remaining = list(fronts)
     for front in fronts:
@@ -858,7 +859,7 @@ def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> lis
     return remaining
 
 
-def _joined_fronts(
+def _join_fronts(
     fronts: Sequence[_Front], names: tuple[str, str]
 ) -> list[tuple[Prepared, ParetoPoint, float]]:
     """Returns the undominated points of all fronts, with the energy of a plan.
@@ -873,7 +874,7 @@ def _joined_fronts(
         for point in front.points:
             load_us = point.placing.load_us
             energy_uj, _ = prepared.request.model.energy(problem.devices, load_us)
-            engines = as_engines(prepared.request, problem, point.placing.modes)
+            engines = with_engine_contention(prepared.request, problem, point.placing.modes)
             have = metrics(engines, load_us, energy_uj)
             unknown = fixed if names[0] == "energy_uj" else 0.0
             found.append(
@@ -887,11 +888,11 @@ def _joined_fronts(
                     ),
                 )
             )
-    found.sort(key=lambda one: (one[1].first, one[1].second))
+    found.sort(key=lambda row: (row[1].first, row[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:
         if retained and point.second >= retained[-1][1].second * (1 - APART):
             continue
-        within = [one.bound for _, one in found if one.second <= point.second]
+        within = [other.bound for _, other in found if other.second <= point.second]
         retained.append((prepared, point, min(point.first, *within, point.bound)))
     return retained

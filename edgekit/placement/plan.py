@@ -500,7 +500,7 @@ class Plan:
     they were searched for. ``unknown_cost`` names layers on the GPU that no time and no band
     includes: plugins, data-dependent shapes, and operators without a formula for their arithmetic.
     ``extrapolated`` lists predictions that no published time of their kind supports: the plan's
-    bands are wide, and every text that calls it optimal mentions this (:func:`proof_of`).
+    bands are wide, and every text that calls it optimal mentions this (:func:`qualify_proof`).
     ``parser`` is the result of NVIDIA's own parser, if it was run.
     ``optimal``, ``bound`` and ``gap`` describe the optimum; ``slack`` is the plan's distance from
     the optimum and its reason; ``fewer`` is the cost of fewer loadables. ``left`` are the calls of
@@ -572,10 +572,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         plans = tuple(
-            replace(part, devices=_devices_of(self, index)) for index, part in enumerate(self.plans)
+            replace(part, devices=_device_work(self, index))
+            for index, part in enumerate(self.plans)
         )
         object.__setattr__(self, "plans", plans)
-        object.__setattr__(self, "frame", _frame_of(self))
+        object.__setattr__(self, "frame", _frame_times(self))
         object.__setattr__(self, "doubts", doubts(self))
 
     @property
@@ -608,17 +609,17 @@ class Plan:
         return dict(write(self))
 
 
-def is_known(plan: Plan) -> bool:
+def has_known_time(plan: Plan) -> bool:
     """Returns True if at least one layer of the plan has a known time."""
     return plan.predicted.latency_us is not None
 
 
-def exception(unknown_cost: Sequence[str]) -> str:
+def exception_text(unknown_cost: Sequence[str]) -> str:
     """Returns the exception to a proof, such as "except for 2 layers not counted"."""
     return f"except for {counted(len(unknown_cost), 'layer')} not counted"
 
 
-def proof_of(
+def qualify_proof(
     optimal: bool,
     extrapolated: Sequence[str],
     unknown_cost: Sequence[str],
@@ -639,7 +640,7 @@ def proof_of(
     if extrapolated:
         parts.append("extrapolated")
     if unknown_cost:
-        parts.append(exception(unknown_cost))
+        parts.append(exception_text(unknown_cost))
     return ", ".join(parts)
 
 
@@ -667,15 +668,15 @@ def plan_from_json(document: object) -> Plan:
         ) from error
 
 
-def _devices_of(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
+def _device_work(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
     """Returns each device's work for a frame of a plan, the GPU first."""
     part = plan.plans[index]
-    times = device_times(part, [one for one in plan.loadables if one.plan == index])
+    times = device_times(part, [loadable for loadable in plan.loadables if loadable.plan == index])
     found = []
     for device in sorted(times, key=lambda name: (name != "GPU", name)):
         own = [layer for layer in part.layers if layer.device == device]
         segments = len({layer.segment for layer in own})
-        busy = times[device] if is_known(plan) else None
+        busy = times[device] if has_known_time(plan) else None
         found.append(DeviceWork(device, len(own), segments, busy))
     return tuple(found)
 
@@ -706,15 +707,15 @@ def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str
     return {device: round(us, _DIGITS) for device, us in found.items()}
 
 
-def _frame_of(plan: Plan) -> FrameTimes:
+def _frame_times(plan: Plan) -> FrameTimes:
     """Returns the times of a frame if frames follow each other without a pause."""
     busy: dict[str, float] = {}
     for index, share in enumerate(plan.plans):
-        own = [one for one in plan.loadables if one.plan == index]
+        own = [loadable for loadable in plan.loadables if loadable.plan == index]
         for device, us in device_times(share, own).items():
             busy[device] = busy.get(device, 0.0) + share.share * us
     device = max(busy, key=lambda name: busy[name], default="")
-    rate, known = plan.predicted.throughput_qps or 0.0, is_known(plan)
+    rate, known = plan.predicted.throughput_qps or 0.0, has_known_time(plan)
     period = 1e6 / rate if rate > 0 else 0.0
     lost = period - busy.get(device, 0.0)
     return FrameTimes(
@@ -750,24 +751,24 @@ def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, .
         share: A plan.
         network: Its layers; None adds no costs.
     """
-    readers = _readers(share, network)
+    readers = _first_readers(share, network)
     us: dict[str, float] = {}
     uj: dict[str, float] = {}
-    for one in share.unfused:
-        reader = readers.get((one.what, one.device))
+    for part in share.unfused:
+        reader = readers.get((part.what, part.device))
         if reader is not None:
-            us[reader] = us.get(reader, 0.0) + one.us
-            uj[reader] = uj.get(reader, 0.0) + one.uj
-    return _with(share.layers, us, uj)
+            us[reader] = us.get(reader, 0.0) + part.us
+            uj[reader] = uj.get(reader, 0.0) + part.uj
+    return _add_costs(share.layers, us, uj)
 
 
 def unbooked_us(share: Share, network: Network | None) -> tuple[Unfused, ...]:
     """Returns the broken fusions whose cost ``booked_layers`` adds to no layer."""
-    readers = _readers(share, network)
-    return tuple(one for one in share.unfused if (one.what, one.device) not in readers)
+    readers = _first_readers(share, network)
+    return tuple(part for part in share.unfused if (part.what, part.device) not in readers)
 
 
-def _readers(share: Share, network: Network | None) -> dict[tuple[str, str], str]:
+def _first_readers(share: Share, network: Network | None) -> dict[tuple[str, str], str]:
     """Returns, by tensor and device, the first layer there that reads the tensor."""
     readers: dict[tuple[str, str], str] = {}
     if network is None or not share.unfused:
@@ -779,7 +780,7 @@ def _readers(share: Share, network: Network | None) -> dict[tuple[str, str], str
     return readers
 
 
-def _with(
+def _add_costs(
     layers: Sequence[PlacedLayer], us: dict[str, float], uj: dict[str, float]
 ) -> tuple[PlacedLayer, ...]:
     return tuple(
@@ -846,7 +847,7 @@ def plan_summary(plan: Plan) -> PlanSummary:
         power_mode=plan.power_mode,
         precision=plan.precision,
         objective=plan.objective,
-        value=plan_value(plan) if is_known(plan) else None,
+        value=plan_value(plan) if has_known_time(plan) else None,
         unit=OBJECTIVE_UNITS[plan.objective],
         optimal=plan.optimal,
         bound=plan.bound,

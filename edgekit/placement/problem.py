@@ -17,7 +17,7 @@ from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay, layo
 from edgekit.placement.costs.kernel_costs import Layout
 from edgekit.placement.costs.model import CostModel, concurrent_speeds
 from edgekit.placement.inputs import PlacementInputs, require_memory
-from edgekit.placement.kernels import LayerKernel, fuse, join, joined
+from edgekit.placement.kernels import LayerKernel, fuse, join, join_groups
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Mode, PlacementProblem, Transfer
 
 _Allowed = Callable[[Sequence[Layer], str], bool]
@@ -51,13 +51,13 @@ def build_problem(
     wholes = {"GPU": gpu_kernels(request)}
     if request.cores:
         wholes |= dict.fromkeys(request.devices[1:], dla_kernels(request))
-    built = problem_of(request, kernels, allowed, plain=plain)
+    built = problem_from_kernels(request, kernels, allowed, plain=plain)
     if not plain:
-        require_memory(request, too_large(request, built))
+        require_memory(request, find_oversized(request, built))
     return with_fusions(request, built, wholes)
 
 
-def too_large(request: PlacementInputs, built: BuiltProblem) -> dict[str, VerdictReason]:
+def find_oversized(request: PlacementInputs, built: BuiltProblem) -> dict[str, VerdictReason]:
     """Returns, by layer, the memory limit that keeps it off every DLA core in any placement."""
     found: dict[str, VerdictReason] = {}
     for v, kernel in enumerate(built.kernels):
@@ -73,7 +73,7 @@ def too_large(request: PlacementInputs, built: BuiltProblem) -> dict[str, Verdic
     return found
 
 
-def problem_of(
+def problem_from_kernels(
     request: PlacementInputs,
     kernels: tuple[LayerKernel, ...],
     allowed: _Allowed,
@@ -100,13 +100,15 @@ def problem_of(
             for layout in layouts[:1] if plain or not request.cores else layouts:
                 us = model.kernel_us(network, kernel, "GPU", layout[1])
                 us = max(0.0, us - request.regions.saved(kernel))
-                row[modes.gpu(layout, best=layout == layouts[0] and not own)] = _cost(0, us, watts)
+                row[modes.gpu(layout, best=layout == layouts[0] and not own)] = _device_cost(
+                    0, us, watts
+                )
         for device, name in enumerate(names[1:], 1):
             if able[v] and allowed(layers, name):
                 us = model.kernel_us(network, kernel, name)
-                row[modes.core(device)] = _cost(device, us, watts)
+                row[modes.core(device)] = _device_cost(device, us, watts)
         rows.append(row)
-    borders, tensors, ways, free = Borders(
+    borders, tensors, ways, free = BorderFinder(
         network, request.handover, modes, [tuple(row) for row in rows], watts, plain
     ).find(kernels)
     if not options.gpu:
@@ -119,7 +121,7 @@ def problem_of(
         modes=tuple(modes.modes),
         costs=tuple(tuple(row.get(m) for m in range(len(modes.modes))) for row in rows),
         borders=tuple(borders),
-        launch=(None, *(_cost(device, launch, watts) for device in range(1, len(names)))),
+        launch=(None, *(_device_cost(device, launch, watts) for device in range(1, len(names)))),
         max_loadables=options.max_loadables,
         pools=request.capacity.pools(kernels, able) if any(able) else (),
         fits=fits,
@@ -131,7 +133,7 @@ def problem_of(
     return BuiltProblem(kernels, problem, tuple(tensors), ways, free)
 
 
-def as_engines(
+def with_engine_contention(
     request: PlacementInputs, problem: PlacementProblem, *placements: Sequence[int]
 ) -> PlacementProblem:
     """Returns the problem with the contention of the engines that placements are built as.
@@ -147,7 +149,7 @@ def as_engines(
     return replace(problem, together=speeds)
 
 
-def _cost(device: int, us: float, watts: Sequence[float]) -> Cost:
+def _device_cost(device: int, us: float, watts: Sequence[float]) -> Cost:
     load = [0.0] * (len(watts) + 1)
     load[device] = us
     return Cost(tuple(load), us * watts[device])
@@ -197,7 +199,9 @@ def dla_kernels(request: PlacementInputs) -> Kernels:
 def auto_runs(request: PlacementInputs) -> dict[str, int]:
     """Returns, by layer, the number (from 1) of its loadable in TensorRT's automatic placement."""
     loadables = [c for c in request.judgement.candidates if c.retained]
-    return {name: number for number, one in enumerate(loadables, 1) for name in one.layers}
+    return {
+        name: number for number, loadable in enumerate(loadables, 1) for name in loadable.layers
+    }
 
 
 def auto_kernels(request: PlacementInputs) -> Kernels:
@@ -224,7 +228,7 @@ def common_kernels(request: PlacementInputs) -> Kernels:
             groups[-1].append(i)
             before = key
     groups.sort(key=lambda group: group[-1])
-    return joined(network, groups)
+    return join_groups(network, groups)
 
 
 def _fuse(network: Network, key_of: Mapping[str, Hashable]) -> Kernels:
@@ -287,7 +291,7 @@ class FoundBorders(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Borders:
+class BorderFinder:
     """Makes the borders of kernels whose modes are known.
 
     Attributes:
@@ -322,7 +326,7 @@ class Borders:
             users = tuple(readers.get(name, ()))
             transfers: list[Transfer] = []
             for pairs, ways in self._transfers(name, v, users, name in leaves, kernels):
-                undominated = _undominated([(way, self._cost(way, pairs)) for way in ways])
+                undominated = _drop_dominated([(way, self._cost(way, pairs)) for way in ways])
                 if any(us > 0 for us in undominated[0][1].load_us):
                     meaning[len(borders), len(transfers)] = tuple(way for way, _ in undominated)
                     costs = tuple(cost for _, cost in undominated)
@@ -345,7 +349,7 @@ class Borders:
             layout = self.modes.layouts[source]
             if layout is None:
                 several = len(users) + leaves > 1
-                yield from self._from_core(name, source, goals, kernels[v], several)
+                yield from self._core_transfers(name, source, goals, kernels[v], several)
                 continue
             on_gpu: dict[Layout, list[tuple[int, int]]] = {}
             converted: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
@@ -358,23 +362,23 @@ class Borders:
                 other = self.modes.layouts[goal]
                 if other is None:
                     able = [kernels[u] for u in users if goal in self.allowed[u]]
-                    yield [(source, goal)], self._some(self.handover.into(name, layout, able))
-                elif not fused and self._converts(source, goal):
+                    yield [(source, goal)], self._limit_ways(self.handover.into(name, layout, able))
+                elif not fused and self._changes_type(source, goal):
                     for u in users:
                         if goal in self.allowed[u]:
                             best = self.handover.gpu(kernels[u])[0]
                             converted.setdefault((best, other), []).append((source, goal))
-                elif self._differs(source, goal):
+                elif self._needs_reformat(source, goal):
                     on_gpu.setdefault(other, []).append((source, goal))
             for other, pairs in on_gpu.items():
-                yield pairs, [self._on_gpu(name, layout, other)]
+                yield pairs, [self._gpu_way(name, layout, other)]
             for (best, other), pairs in converted.items():
                 # a kernel leaves its best layout for a DLA's format: conversions between two GPU
                 # kernels get no cheaper by this, so the GPU alone has one time
-                us = self._on_gpu(name, self.handover.gpu(kernels[v])[0], best).reformat_us
+                us = self._gpu_way(name, self.handover.gpu(kernels[v])[0], best).reformat_us
                 yield pairs, [HandoverWay(layout, other, "", us, 0.0)]
 
-    def _from_core(
+    def _core_transfers(
         self, name: str, source: int, goals: Iterable[int], writer: LayerKernel, several: bool
     ) -> Iterable[tuple[list[tuple[int, int]], Sequence[HandoverWay]]]:
         """Yields a reformat for each layout that the GPU or the caller reads.
@@ -388,25 +392,25 @@ class Borders:
                 by_layout.setdefault(layout, []).append((source, goal))
         for layout, pairs in by_layout.items():
             ways = self.handover.out_of(name, layout, writer)
-            yield pairs, ways[:1] if several else self._some(ways)
+            yield pairs, ways[:1] if several else self._limit_ways(ways)
 
-    def _converts(self, source: int, goal: int) -> bool:
+    def _changes_type(self, source: int, goal: int) -> bool:
         """Returns True if a tensor changes its type between two modes of the GPU."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
         return 0 not in (source, goal) and self.handover.changes_type(a, b)
 
-    def _differs(self, source: int, goal: int) -> bool:
+    def _needs_reformat(self, source: int, goal: int) -> bool:
         """Returns True if a tensor is reformatted between two modes of the GPU or the caller."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
         best = self.modes.best[source] and self.modes.best[goal]
         return not best and a[1] != b[1]
 
-    def _on_gpu(self, name: str, source: Layout, goal: Layout) -> HandoverWay:
+    def _gpu_way(self, name: str, source: Layout, goal: Layout) -> HandoverWay:
         tensor = self.network.tensors[name]
         us = self.handover.reformat_us(tensor, source, goal)
         return HandoverWay(source, goal, "", us, 0.0)
 
-    def _some(self, ways: tuple[HandoverWay, ...]) -> tuple[HandoverWay, ...]:
+    def _limit_ways(self, ways: tuple[HandoverWay, ...]) -> tuple[HandoverWay, ...]:
         return ways[:1] if self.plain else ways
 
     def _cost(self, way: HandoverWay, pairs: Sequence[tuple[int, int]]) -> Cost:
@@ -419,17 +423,17 @@ class Borders:
         return Cost(tuple(load), energy)
 
 
-def _undominated(ways: Sequence[tuple[HandoverWay, Cost]]) -> list[tuple[HandoverWay, Cost]]:
+def _drop_dominated(ways: Sequence[tuple[HandoverWay, Cost]]) -> list[tuple[HandoverWay, Cost]]:
     """Returns the ways that no other way dominates; of equal ways the first."""
     undominated: list[tuple[HandoverWay, Cost]] = []
     for way, cost in ways:
-        if not any(_at_most(other, cost) for _, other in undominated):
-            undominated = [one for one in undominated if not _at_most(cost, one[1])]
+        if not any(_costs_no_more(other, cost) for _, other in undominated):
+            undominated = [row for row in undominated if not _costs_no_more(cost, row[1])]
             undominated.append((way, cost))
     return undominated
 
 
-def _at_most(a: Cost, b: Cost) -> bool:
+def _costs_no_more(a: Cost, b: Cost) -> bool:
     return a.energy_uj <= b.energy_uj and all(
         x <= y for x, y in zip(a.load_us, b.load_us, strict=True)
     )
@@ -450,13 +454,13 @@ def with_fusions(
         wholes: By device, its fused kernels.
     """
     for device, name in enumerate(built.problem.devices):
-        saved = _saved(request, built, device, wholes.get(name, ()))
+        saved = _fusion_savings(request, built, device, wholes.get(name, ()))
         if saved:
             built = _with_savings(request.model, built, device, saved)
     return built
 
 
-def _saved(
+def _fusion_savings(
     request: PlacementInputs, built: BuiltProblem, device: int, wholes: Sequence[LayerKernel]
 ) -> _Saved:
     network, model, kernels = request.network, request.model, built.kernels

@@ -66,16 +66,18 @@ def search(
     """
     cores = len(request.cores) if cores is None else cores
     options = replace(request.options, bounds=solver_bounds(request, cores))
-    built = replace(built, problem=one_core(built.problem, cores))
+    built = replace(built, problem=limit_cores(built.problem, cores))
     best = optimise(built.problem, options, _starts(built, compared), on_bound)
     clocked = best.clocked
     tried, at, notes = [built], 0, list[str]()
     bound = best.bound
-    for name, baseline in _cut_otherwise(built, compared):
-        if best.parts and not is_better(options, _value(request, built, baseline), best.value):
+    for name, baseline in _with_other_kernels(built, compared):
+        if best.parts and not is_better(
+            options, _baseline_value(request, built, baseline), best.value
+        ):
             continue
         other = build_problem(request, kernels=baseline.built.kernels)
-        other = replace(other, problem=one_core(other.problem, cores))
+        other = replace(other, problem=limit_cores(other.problem, cores))
         found = optimise(other.problem, options, _starts(other, compared), on_bound)
         clocked = clocked or found.clocked
         bound = (max if options.objective == "throughput" else min)(bound, found.bound)
@@ -117,7 +119,7 @@ def solver_bounds(request: PlacementInputs, cores: int) -> dict[str, float]:
     return bounds
 
 
-def _cut_otherwise(built: BuiltProblem, compared: Compared) -> Iterator[tuple[str, Baseline]]:
+def _with_other_kernels(built: BuiltProblem, compared: Compared) -> Iterator[tuple[str, Baseline]]:
     """Yields the baselines with other kernels, once for each set of kernels."""
     known = {built.kernels}
     for name, baseline in compared.items():
@@ -160,7 +162,7 @@ def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | No
     return tuple(modes)
 
 
-def _value(request: PlacementInputs, built: BuiltProblem, baseline: Baseline) -> float:
+def _baseline_value(request: PlacementInputs, built: BuiltProblem, baseline: Baseline) -> float:
     """Returns the value of a baseline as a plan; the worst value if it breaks a constraint."""
     placing = baseline_within_request(request, built.problem, baseline)
     if placing is None or (request.options.objective == "throughput" and not placing.value):
@@ -185,8 +187,8 @@ def baseline_within_request(
     bounds = dict(options.bounds)
     if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
         return None
-    one = "period" if options.objective == "throughput" else options.objective
-    return evaluate(problem, baseline.modes, Goal.of(problem, one, bounds))
+    metric = "period" if options.objective == "throughput" else options.objective
+    return evaluate(problem, baseline.modes, Goal.of(problem, metric, bounds))
 
 
 def _keeps_pins(request: PlacementInputs, baseline: Baseline) -> bool:
@@ -258,7 +260,7 @@ def optimise(
         )
         return Solved(parts, mix.qps, mix.bound, mix.clocked, quick)
     if not options.gpu:
-        problem = one_core(problem)  # a second core is a replica: no frame gets shorter
+        problem = limit_cores(problem)  # a second core is a replica: no frame gets shorter
     goal = Goal.of(problem, options.objective, options.bounds)
     effort = Effort(EFFORT)
     if options.objective == "period":
@@ -274,7 +276,7 @@ def optimise(
     return Solved(parts, found.placing.value, max(found.bound, 0.0), effort.clocked)
 
 
-def within_slack(
+def optimise_second(
     request: PlacementInputs, built: BuiltProblem, solved: Solved, most: float, cores: int
 ) -> Solved | None:
     """Returns a solution that beats the optimum in the second figure; None if none was found.
@@ -290,7 +292,7 @@ def within_slack(
     if options.objective == "throughput":
         return replace(solved, parts=solved.quick) if solved.quick else None
     if not options.gpu:
-        problem = one_core(problem)
+        problem = limit_cores(problem)
     bounds, metric = solver_bounds(request, cores), METRIC[options.objective]
     if options.objective == "energy":
         most -= fixed_uj(request, cores)
@@ -316,7 +318,7 @@ def is_better(options: Options, value: float, than: float) -> bool:
     return value < than * (1 - SAME)
 
 
-def one_core(problem: PlacementProblem, count: int = 1) -> PlacementProblem:
+def limit_cores(problem: PlacementProblem, count: int = 1) -> PlacementProblem:
     """Returns the problem with its first cores only."""
     devices = {d for d in range(len(problem.devices)) if d not in problem.cores[count:]}
     costs = tuple(
@@ -337,10 +339,10 @@ def period_starts(
     goal = Goal.of(problem, "period", bounds)
     latency = Goal.of(problem, "latency", bounds)
     found = [minimise(problem, latency, effort=effort.part(effort.left / 2)).placing]
-    found += [evaluate(problem, modes, goal) for modes in _cuts(problem)]
+    found += [evaluate(problem, modes, goal) for modes in _best_cuts(problem)]
     if len(problem.cores) > 1:
         starts = [p for p in found if p and not _uses(problem, p) - {0, problem.cores[0]}]
-        alone = minimise(one_core(problem), goal, starts=starts, effort=effort).placing
+        alone = minimise(limit_cores(problem), goal, starts=starts, effort=effort).placing
         if alone is not None:
             found.append(evaluate(problem, alone.modes, goal))
     return [placing for placing in found if placing is not None]
@@ -350,7 +352,7 @@ def _uses(problem: PlacementProblem, placing: Placing) -> set[int]:
     return {problem.device(m) for m in placing.modes}
 
 
-def _cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
+def _best_cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
     """Yields the modes of the cuts into ranges with the least load, ignoring hand-overs."""
     count = len(problem.costs)
     modes = [_modes_on(problem, device) for device in range(len(problem.devices))]

@@ -100,7 +100,7 @@ class SegmentedPlan:
         )
 
 
-def segmented(model: Model, network: Network, plan: Plan) -> SegmentedPlan:
+def cut_segments(model: Model, network: Network, plan: Plan) -> SegmentedPlan:
     """Cuts a model at the borders of a plan.
 
     Raises:

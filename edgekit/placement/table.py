@@ -149,7 +149,7 @@ def table_modes(
     Raises:
         UsageError: "target.mode": no board has the mode, or a board's modes are unknown.
     """
-    lacking = [error for board in boards if (error := _lack(board, requested))]
+    lacking = [error for board in boards if (error := _missing_mode_error(board, requested))]
     if lacking and not modes and len(lacking) == len(boards):
         raise lacking[0]
     for board in boards:
@@ -163,12 +163,12 @@ def table_modes(
         if found:
             yield from ((board, mode, "") for mode in dict.fromkeys(found))
             continue
-        lacks = _lack(board, requested) is not None
+        lacks = _missing_mode_error(board, requested) is not None
         mode = board.mode(None if lacks else requested).name
         yield board, mode, f"{name} has no power mode {requested}; {mode} is used" if lacks else ""
 
 
-def _lack(board: Target, mode: str | None) -> UsageError | None:
+def _missing_mode_error(board: Target, mode: str | None) -> UsageError | None:
     """Returns the error if a board lacks a mode, else None."""
     try:
         board.mode(mode)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.dla.judge import reads_qdq
-from edgekit.dla.precision import by_quantization
+from edgekit.dla.precision import precisions_by_qdq
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import DataError, ModelError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LISTED = 5
 
 
-def translation(
+def translate(
     model: Model, target: Target, tensorrt: str, precision: str
 ) -> tuple[Translated | None, str]:
     """Translates a Q/DQ model for a release that supports a DLA and reads no Q/DQ nodes there.
@@ -39,7 +39,7 @@ def translation(
         return None, ""
     from edgekit.quantize.qdq.to_implicit import from_qdq
 
-    if not drives_dla(target, tensorrt) or reads_qdq(target, tensorrt):
+    if not supports_dla(target, tensorrt) or reads_qdq(target, tensorrt):
         return None, ""
     try:
         found = from_qdq(model)
@@ -77,7 +77,7 @@ def float_note(model: Model) -> str:
     )
 
 
-def model_of_digest(model: Model, digest: str) -> Model:
+def find_model_by_digest(model: Model, digest: str) -> Model:
     """Returns the model with that digest: a Q/DQ model itself, or its translation."""
     from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 
@@ -95,7 +95,7 @@ def describe_translation(translated: Translated, model: Model) -> str:
     return f"Q/DQ nodes of {Path(model.source).name}, {counted(translated.quantizers, 'scale')}"
 
 
-def judged_translation(
+def judge_translation(
     translated: Translated,
     model: Model,
     network: Network,
@@ -154,7 +154,7 @@ def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
 
 def is_typed(target: Target, tensorrt: str, precision: str) -> bool:
     """Returns True if INT8 on a board's DLA needs Q/DQ nodes with a TensorRT release."""
-    return precision == "int8" and drives_dla(target, tensorrt) and reads_qdq(target, tensorrt)
+    return precision == "int8" and supports_dla(target, tensorrt) and reads_qdq(target, tensorrt)
 
 
 def typed_note(tensorrt: str) -> str:
@@ -166,14 +166,14 @@ def typed_note(tensorrt: str) -> str:
     )
 
 
-def lowered_note(model: Model, tensorrt: str) -> list[str]:
+def lowering_note(model: Model, tensorrt: str) -> list[str]:
     """Returns the note that a model will be lowered; empty for a Q/DQ model, which is unchanged."""
     from edgekit.quantize.qdq.to_implicit import has_qdq
 
     return [] if has_qdq(model) else [typed_note(tensorrt)]
 
 
-def typed_translation(model: Model, tensorrt: str) -> tuple[Translated | None, str]:
+def translate_typed(model: Model, tensorrt: str) -> tuple[Translated | None, str]:
     """Removes the Q/DQ nodes of a model for planning; the build uses the original model.
 
     Layers that are not between Q/DQ nodes stay in FP16, as in the model.
@@ -193,7 +193,7 @@ def typed_translation(model: Model, tensorrt: str) -> tuple[Translated | None, s
             f"to a plain one ({error.message})"
         )
     network = layers(model, tensorrt)
-    precisions = by_quantization(network)
+    precisions = precisions_by_qdq(network)
     halves = dict.fromkeys(
         name
         for layer in network.layers

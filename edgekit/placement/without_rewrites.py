@@ -32,7 +32,7 @@ def slower_on_gpu(
         target: The board.
         power_mode: NVIDIA's name; None is the board's usual mode.
     """
-    alone = [forecast(*one, target, power_mode=power_mode) for one in (before, after)]
+    alone = [forecast(*form, target, power_mode=power_mode) for form in (before, after)]
     if alone[0] is None or alone[1] is None:
         return False
     return alone[1].gpu_only_us > alone[0].gpu_only_us * (1 + _NOTICED)

@@ -28,7 +28,7 @@ from edgekit_device.protocol.manifest import CPU, SegmentEntry
 from edgekit_device.runtime.python_part import (
     PythonEngine,
     PythonPart,
-    make,
+    make_module,
     write_safetensors,
 )
 
@@ -124,7 +124,7 @@ class LeftPython:
         """
         name = hashlib.sha256(self.source + self.state).hexdigest()
         segment = SegmentEntry(0, CPU, name, self.inputs, self.outputs, ())
-        module = make(self.part.factory, self.source, self.state, name)
+        module = make_module(self.part.factory, self.source, self.state, name)
         return PythonEngine(module, self.part).run(segment, feed)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
 from edgekit.dla.rules import load_rules
-from edgekit.dla.scales import ScaleTie, scale_tie, scale_ties
+from edgekit.dla.scales import ScaleTie, find_scale_tie, scale_ties
 from edgekit.text import counted, yaml_list
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -246,7 +246,7 @@ def bindings(
     """
     on_dla = None if dla_layers is None else frozenset(dla_layers)
     for layer in network.layers:
-        rule = scale_tie(layer)
+        rule = find_scale_tie(layer)
         if rule is None or rule.ties.apart != apart or layer.name in fp16_layers:
             continue
         if not (rule.ties.everywhere or on_dla is None or layer.name in on_dla):

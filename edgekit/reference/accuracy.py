@@ -42,7 +42,7 @@ from edgekit_device.runtime.deviation import (
     Measures,
     SimilarChannels,
     decibels,
-    worst_of,
+    worst_measures,
 )
 
 # Outputs that are NaN or infinite although the network's FP32 is finite, and their first node.
@@ -396,7 +396,7 @@ def accuracy(
     varied = {name: _variation(sums[name], errors[name]) for name in names}
     first = errors[wanted[0]]
     varying = [name for name in wanted if varied[name] >= HARDLY]
-    whole = worst_of([errors[name] for name in varying or wanted])
+    whole = worst_measures([errors[name] for name in varying or wanted])
     segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
     groups, detected = _parts({name: errors[name] for name in wanted})
     groups = [
@@ -490,12 +490,12 @@ def _variation(total: np.ndarray, error: Deviation) -> float:
 def _of_segment(
     segment: EngineSegment, errors: Mapping[str, Deviation], varied: Mapping[str, float]
 ) -> SegmentMeasures:
-    worst = min(segment.outputs, key=lambda name: worst_of([errors[name]]).cosine, default="")
+    worst = min(segment.outputs, key=lambda name: worst_measures([errors[name]]).cosine, default="")
     return SegmentMeasures(
         segment=segment.index,
         device=segment.device,
         tensor=worst,
-        **vars(worst_of([errors[name] for name in segment.outputs])),
+        **vars(worst_measures([errors[name] for name in segment.outputs])),
         constant=all(varied[name] < HARDLY for name in segment.outputs),
     )
 

@@ -33,7 +33,7 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
-from edgekit_device.runtime.deviation import Deviation, decibels, worst_of
+from edgekit_device.runtime.deviation import Deviation, decibels, worst_measures
 
 Feed = Mapping[str, "np.ndarray"]
 # numbers of inputs after which the methods are compared, until the best is known well enough
@@ -245,8 +245,8 @@ class MethodErrors:
         text = "comparing the best calibration methods on the measured inputs"
         found = self._compare(inputs, near, text)
         for method, each in found.items():
-            joined = [Deviation.joined([one[name] for one in each]) for name in self._names]
-            whole = worst_of(joined)
+            joined = [Deviation.join_all([one[name] for one in each]) for name in self._names]
+            whole = worst_measures(joined)
             if whole.snr_db is None and not whole.exact:
                 self._measured = {}  # the accuracy's SNR is unknown: no output varies
                 return
@@ -356,7 +356,7 @@ class MethodErrors:
         """Returns the RMS error over the RMS signal, by input and by part of the outputs."""
         columns = []
         for each in self.by_output[method].values():
-            joined = Deviation.joined(each)
+            joined = Deviation.join_all(each)
             for channels in joined.parts():
                 signal = joined.variance(channels)
                 if signal > 0:
@@ -368,7 +368,7 @@ class MethodErrors:
 
     def _failures(self, method: str) -> list[str]:
         outputs = self.by_output[method]
-        joined = {name: Deviation.joined(each) for name, each in outputs.items()}
+        joined = {name: Deviation.join_all(each) for name, each in outputs.items()}
         return collapses(joined, self._scores)
 
     def choice(self) -> MethodChoice:

@@ -39,7 +39,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
-from edgekit_device.runtime.deviation import Deviation, worst_of
+from edgekit_device.runtime.deviation import Deviation, worst_measures
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
@@ -544,7 +544,7 @@ class KernelChain:
         found = []
         for variant, at in enumerate(self._variants):
             kernel, errors = self.kernels[at], self._errors[variant]
-            whole = worst_of(errors)
+            whole = worst_measures(errors)
             ratios = [whole.snr_db, *(g.snr_db for e in errors for g in e.groups())]
             worst = min((ratio for ratio in ratios if ratio is not None), default=None)
             place = [

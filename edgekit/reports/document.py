@@ -17,11 +17,11 @@ from edgekit.placement.plan import (
     Plan,
     PredictedCost,
     device_times,
-    is_known,
+    has_known_time,
     predicted_value,
     within_error,
 )
-from edgekit.placement.profiles.measured import source_of
+from edgekit.placement.profiles.measured import time_source
 from edgekit.quantize.scales import change_rows
 from edgekit.reports import text
 from edgekit.reports.facts import (
@@ -373,8 +373,8 @@ def _speed(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
     plan = facts.plan
     own, alone = plan.predicted, plan.baselines.get("gpu_only")
     band = plan.bands.get("latency_us")
-    source = source_of(plan.measured)
-    if not is_known(plan):
+    source = time_source(plan.measured)
+    if not has_known_time(plan):
         words = "Latency is unknown: no layer that takes time has a cost model."
         return ReportedAnswer(question="speed", words=words, ok=None, clock="predicted")
     if source == "predicted":
@@ -643,7 +643,7 @@ def report_document(facts: RunFacts) -> Report:
         predicted=Predicted(
             clock="predicted",
             model_error=plan.model_error,
-            source=source_of(plan.measured),
+            source=time_source(plan.measured),
             unknown_cost=len(plan.unknown_cost),
             rate_hz=plan.rate_hz,
             rows=predicted,

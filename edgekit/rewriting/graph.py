@@ -259,7 +259,7 @@ class RewriteGraph:
         reshape before a layer may be far outside of the layer's module.
         """
         old = [(node.op, self._modules[node.name]) for node in step.old]
-        computing = [one for one in old if one[0] not in SAME_VALUES]
+        computing = [row for row in old if row[0] not in SAME_VALUES]
         every = [path for _, path in computing or old]
         return {
             node.name: common_module([path for op, path in computing if op == node.op] or every)
@@ -380,7 +380,7 @@ class Writer:
         )
         if recipe and any(inputs):
             # refused now: an error while writing the record would lose the whole result
-            recipe_of(node)
+            make_recipe(node)
             self.recipes.add(node.name)
         self.nodes.append(node)
         if recipe:
@@ -570,7 +570,7 @@ class Recipe:
     attributes: Attributes = member(mapping(_attribute))
 
 
-def recipe_of(node: Node) -> Recipe:
+def make_recipe(node: Node) -> Recipe:
     """Returns a node that derives constants in the form of a record.
 
     Raises:

@@ -12,7 +12,7 @@ from edgekit.errors import UsageError
 from edgekit.network.model import Model, Network
 from edgekit.rewriting.engine.acceptance import settle
 from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset, raised_entry
-from edgekit.rewriting.engine.replay import entry_of
+from edgekit.rewriting.engine.replay import make_entry
 from edgekit.rewriting.engine.scoring import Cost, Judge
 from edgekit.rewriting.engine.search import Search
 from edgekit.rewriting.graph import Applied, Rewrite, RewriteGraph
@@ -146,7 +146,7 @@ def rewrite(
     settled = settle(model, raised, judge, search)
     if settled is None:
         return Rewritten(model, (), tuple(search.notes))
-    applied = tuple(entry_of(i.step, i.proof) for i in settled.taken if i.proof is not None)
+    applied = tuple(make_entry(i.step, i.proof) for i in settled.taken if i.proof is not None)
     if entry is not None and (entry.nodes or not applied):
         applied = (entry, *applied)
     judged = settled.judged

@@ -230,10 +230,10 @@ def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | 
     """
     if node.op not in rewrite.operators or node.domain:
         return None
-    return step_of(graph, rewrite, node)
+    return find_step(graph, rewrite, node)
 
 
-def step_of(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
+def find_step(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
     """Like :func:`step_at`, for a node with an operator of ``rewrite``."""
     replacement = rewrite.at(graph, node)
     old = next(replacement, None)

@@ -14,7 +14,7 @@ from edgekit.schedule.timetable import (
     SearchLimit,
     Timetable,
     Workload,
-    tasks_of,
+    frame_tasks,
     timetable,
     timetable_value,
 )
@@ -103,7 +103,7 @@ def _factors(
         return factors
     work, took = [0.0] * len(factors), [0.0] * len(factors)
     for chain, frames in enumerate(ran.starts_us):
-        tasks = tasks_of(workload, chain, ran.places[chain])
+        tasks = frame_tasks(workload, chain, ran.places[chain])
         for starts, ends in zip(frames, ran.ends_us[chain], strict=True):
             for task, start, end in zip(tasks, starts, ends, strict=True):
                 work[task.device] += task.work_us
@@ -200,8 +200,8 @@ def run_through(
 def _same_times(a: Timetable, b: Timetable) -> bool:
     return all(
         abs(x - y) <= _SAME_US
-        for one, other in ((a.starts_us, b.starts_us), (a.ends_us, b.ends_us))
-        for chain, chain2 in zip(one, other, strict=True)
+        for times, other in ((a.starts_us, b.starts_us), (a.ends_us, b.ends_us))
+        for chain, chain2 in zip(times, other, strict=True)
         for frame, frame2 in zip(chain, chain2, strict=True)
         for x, y in zip(frame, frame2, strict=True)
     )
@@ -213,7 +213,7 @@ class _Runs:
         self.old = table
         self.slowdown = slowdown
         self.tasks: list[list[DeviceTask]] = [
-            tasks_of(workload, i, places) for i, places in enumerate(table.places)
+            frame_tasks(workload, i, places) for i, places in enumerate(table.places)
         ]
 
     def through(self, cycles: int) -> dict[_Key, tuple[float, float]]:
@@ -307,7 +307,7 @@ class Contention:
     source: str = member(text(most=1 << 20))
 
 
-def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, Contention]:
+def contention_model(target: Target, workload: Workload) -> tuple[Slowdown, Contention]:
     """Returns the slowdown by device, and its description for the plan's document."""
     data, generation = contention_constants(), target.dla.generation
     # the timetable already models waiting for the GPU: only memory contention remains

@@ -50,7 +50,7 @@ class GroupChain:
     too_large: tuple[tuple[int, int], ...]
 
 
-def groups_of(problem: PlacementProblem, limit: int) -> GroupChain:
+def build_groups(problem: PlacementProblem, limit: int) -> GroupChain:
     """Returns the chain of a problem whose nodes have a single mode on each device."""
     return _ChainBuilder(problem).groups(limit)
 

@@ -168,7 +168,7 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
             BindingLimit("placement"),
         )
     named = any(dla_core(device) is not None for device in request.pins.values())
-    groups = [[one] for one in each] if named else [each]
+    groups = [[prepared] for prepared in each] if named else [each]
     return groups if one_core else [[whole], *groups]
 
 

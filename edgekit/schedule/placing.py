@@ -15,15 +15,15 @@ from edgekit.placement.problem import build_problem, with_unbroken_regions
 from edgekit.schedule.binding import BindingLimit, LateNetwork, infeasible
 from edgekit.schedule.contention import (
     Slowdown,
+    contention_model,
     run_through,
-    slowdown_of,
     stretched,
     under_contention,
     worst_slowdown,
 )
-from edgekit.schedule.groups import groups_of
+from edgekit.schedule.groups import build_groups
 from edgekit.schedule.own_plans import NetworkAlone, OwnPlan, least_together
-from edgekit.schedule.plans import NetworkRequest, PlacedNetwork, Plans, plans_of
+from edgekit.schedule.plans import NetworkRequest, PlacedNetwork, Plans, assemble_plans
 from edgekit.schedule.timetable import (
     EFFORT,
     SECONDS,
@@ -92,7 +92,7 @@ def place_several(
             hint="give rate_hz to every network, or remove deadline_ms",
         )
     periods = [_period(member.rate_hz) for member in members]
-    frames = frames_of({member.name: member.rate_hz for member in members})
+    frames = frames_per_hyperperiod({member.name: member.rate_hz for member in members})
     groups = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
     forms = list[list[Prepared]]()
     for member in members:
@@ -105,7 +105,9 @@ def place_several(
             alone.append(NetworkAlone(own, one_core=one_core))
             prepared.append(alone[-1].form_for(objective))
         report(len(alone), len(members) + 2)
-    together_us = least_together(alone, frames, max(len(one.request.cores) for one in prepared))
+    together_us = least_together(
+        alone, frames, max(len(network.request.cores) for network in prepared)
+    )
     placed = [
         _as_chain(member, own, period, groups, plans.plans(count))
         for member, own, period, plans, count in zip(
@@ -113,7 +115,7 @@ def place_several(
         )
     ]
     workload = _workload(placed, one_core)
-    slowdown, listing = slowdown_of(target, workload)
+    slowdown, listing = contention_model(target, workload)
     limit = SearchLimit.of(effort, seconds)
     require_capacity(workload, alone, limit)
     if objective == "period":
@@ -129,10 +131,12 @@ def place_several(
     placement_bound = min(
         bound_of_any_placement(workload, alone, objective, together_us), lower.value
     )
-    return plans_of(placed, workload, objective, lower, upper, placement_bound, listing, target)
+    return assemble_plans(
+        placed, workload, objective, lower, upper, placement_bound, listing, target
+    )
 
 
-def frames_of(rates: Mapping[str, float | None]) -> tuple[int, ...]:
+def frames_per_hyperperiod(rates: Mapping[str, float | None]) -> tuple[int, ...]:
     """Returns each network's number of frames in a hyperperiod; 1 each without rates.
 
     Args:
@@ -197,7 +201,7 @@ def _as_chain(
     plans: tuple[OwnPlan, ...],
 ) -> PlacedNetwork:
     built = with_unbroken_regions(build_problem(prepared.request, plain=True))
-    groups = groups_of(built.problem, limit)
+    groups = build_groups(built.problem, limit)
     deadline = None if member.deadline_ms is None else member.deadline_ms * 1e3
     if deadline is None and period is not None:
         deadline = float(period)
@@ -216,16 +220,18 @@ def _as_chain(
 
 def _workload(placed: Sequence[PlacedNetwork], one_core: bool) -> Workload:
     # FP32 problems have no cores: the problem with the most devices names them
-    widest = max((one.built.problem for one in placed), key=lambda p: len(p.devices))
-    model = next(one for one in placed if one.built.problem is widest).prepared.request.model
+    widest = max((network.built.problem for network in placed), key=lambda p: len(p.devices))
+    model = next(
+        network for network in placed if network.built.problem is widest
+    ).prepared.request.model
     devices = widest.devices
     return Workload(
         devices,
         tuple(None if cost is None else sum(cost.load_us) for cost in widest.launch),
         tuple(model.watts(name) for name in devices),
         tuple(
-            _on_all_devices(one.chain, len(devices), len(one.built.problem.devices))
-            for one in placed
+            _on_all_devices(network.chain, len(devices), len(network.built.problem.devices))
+            for network in placed
         ),
         widest.max_loadables,
         one_core,
@@ -470,7 +476,7 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
         hint,
         BindingLimit(
             "contention" if contention else "deadlines",
-            networks=tuple(LateNetwork(*one) for one in listing),
+            networks=tuple(LateNetwork(*row) for row in listing),
         ),
     )
 

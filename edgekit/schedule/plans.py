@@ -19,7 +19,7 @@ from edgekit.removed import FormerDict
 from edgekit.schedule.contention import Contention, run_through
 from edgekit.schedule.groups import GroupChain
 from edgekit.schedule.own_plans import OwnPlan
-from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, tasks_of
+from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, frame_tasks
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import OPTIMAL_GAP, Goal, Placing
 from edgekit.targets.board import Target
@@ -34,7 +34,7 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
-    without,
+    without_fields,
     write,
 )
 
@@ -212,13 +212,13 @@ class Plans(FormerDict):
 
 def _pools(networks: Sequence[NetworkPlan]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in networks:
-        for name, size in one.plan.pools.items():
+    for network in networks:
+        for name, size in network.plan.pools.items():
             found[name] = max(size, found.get(name, 0))
     return found
 
 
-def plans_of(
+def assemble_plans(
     placed: Sequence[PlacedNetwork],
     workload: Workload,
     objective: str,
@@ -229,7 +229,7 @@ def plans_of(
     target: Target,
 ) -> Plans:
     """Returns the result for a timetable with contention and the optimum without."""
-    plans = [_plan(one, upper.places[i], objective) for i, one in enumerate(placed)]
+    plans = [_plan(network, upper.places[i], objective) for i, network in enumerate(placed)]
     placement_bound = min(placement_bound, lower.value)
     whole = workload.hyperperiod_us
     repeats = whole is not None or objective == "period"
@@ -242,9 +242,9 @@ def plans_of(
     alone = lower if objective == "period" else run_through(workload, upper) or upper
     networks = tuple(
         NetworkPlan(
-            one.member.name,
-            one.member.rate_hz,
-            one.chain.deadline_us,
+            network.member.name,
+            network.member.rate_hz,
+            network.chain.deadline_us,
             workload.frames[i],
             LatencyBounds(
                 round(min(alone.latency_us(workload, i), upper.latency_us(workload, i)), DIGITS),
@@ -252,7 +252,7 @@ def plans_of(
             ),
             plans[i],
         )
-        for i, one in enumerate(placed)
+        for i, network in enumerate(placed)
     )
     slots = dict.fromkeys((workload.devices[c] for c in workload.cores), 0)
     for plan in plans:
@@ -274,10 +274,12 @@ def plans_of(
             bound=bound,
             any_placement=round(placement_bound, DIGITS + 3),
             extrapolated=tuple(
-                dict.fromkeys(why for one in networks for why in one.plan.extrapolated)
+                dict.fromkeys(why for network in networks for why in network.plan.extrapolated)
             ),
             unknown_cost=tuple(
-                f"{one.name}/{layer}" for one in networks for layer in one.plan.unknown_cost
+                f"{network.name}/{layer}"
+                for network in networks
+                for layer in network.plan.unknown_cost
             ),
             gap=gap,
             optimal=gap <= OPTIMAL_GAP,
@@ -286,7 +288,7 @@ def plans_of(
         cycle_us=round(cycle, DIGITS),
         repeats=repeats,
         networks=networks,
-        timeline=timeline_of(placed, workload, upper, plans),
+        timeline=build_timeline(placed, workload, upper, plans),
         utilisation={
             name: BusyShares(low, high)
             for name, (low, high) in _utilisation(workload, upper, cycle).items()
@@ -312,24 +314,24 @@ def _rewrites_not_used(
 ) -> tuple[str, ...]:
     """Returns notes on the networks that are planned without their rewrites."""
     found = []
-    for one, own in zip(placed, places, strict=True):
-        prepared = one.plans[-1 - own[0]].prepared if own[0] < 0 else one.prepared
-        if prepared.request.network is not one.member.network:
+    for network, own in zip(placed, places, strict=True):
+        prepared = network.plans[-1 - own[0]].prepared if own[0] < 0 else network.prepared
+        if prepared.request.network is not network.member.network:
             found.append(
-                f"{one.member.name}: rewrites not used, the plan is better without them "
+                f"{network.member.name}: rewrites not used, the plan is better without them "
                 "(predicted); rewrite.always: true forces them"
             )
     return tuple(found)
 
 
-def _plan(one: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
+def _plan(network: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
     """Returns the plan of a network that is placed by groups or by an own plan."""
     if places[0] < 0:
-        own = one.plans[-1 - places[0]]
-        return _assembled(one, own.prepared, own.built, own.placing, objective)
-    problem = one.built.problem
+        own = network.plans[-1 - places[0]]
+        return _assembled(network, own.prepared, own.built, own.placing, objective)
+    problem = network.built.problem
     modes = [0] * len(problem.costs)
-    for group, place in zip(one.groups.groups, places, strict=True):
+    for group, place in zip(network.groups.groups, places, strict=True):
         for v in group.nodes:
             modes[v] = next(
                 m
@@ -341,14 +343,14 @@ def _plan(one: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
         raise GateError(
             "its part of the common plan exceeds one of its own limits",
             code="plan.infeasible",
-            where=one.member.name,
+            where=network.member.name,
             hint="remove max_transitions and min_loadable_layers",
         )
-    return _assembled(one, one.prepared, one.built, placing, objective)
+    return _assembled(network, network.prepared, network.built, placing, objective)
 
 
 def _assembled(
-    one: PlacedNetwork,
+    network: PlacedNetwork,
     prepared: Prepared,
     built: BuiltProblem,
     placing: Placing,
@@ -356,11 +358,11 @@ def _assembled(
 ) -> Plan:
     solved = Solved((PlanShare(1.0, placing),), placing.value, placing.value)
     # bounds are only given for all networks together
-    plan = assemble(prepared.request, built, solved, one.prepared.baselines, notes_proof=False)
-    cores = tuple(one.prepared.request.cores)
+    plan = assemble(prepared.request, built, solved, network.prepared.baselines, notes_proof=False)
+    cores = tuple(network.prepared.request.cores)
     constraints = replace(plan.constraints, dla_cores=cores)
     common = replace(plan, constraints=constraints, objective=objective)
-    return without(common, "optimal", "bound", "gap")
+    return without_fields(common, "optimal", "bound", "gap")
 
 
 def _utilisation(
@@ -369,7 +371,7 @@ def _utilisation(
     alone = workload.loads_us(table.places)
     slowed = [0.0] * len(alone)
     for chain, frames in enumerate(table.starts_us):
-        tasks = tasks_of(workload, chain, table.places[chain])
+        tasks = frame_tasks(workload, chain, table.places[chain])
         for starts, ends in zip(frames, table.ends_us[chain], strict=True):
             for task, start, end in zip(tasks, starts, ends, strict=True):
                 slowed[task.device] += end - start
@@ -404,24 +406,24 @@ def _notes(
     return notes
 
 
-def timeline_of(
+def build_timeline(
     placed: Sequence[PlacedNetwork], workload: Workload, table: Timetable, plans: Sequence[Plan]
 ) -> tuple[TimelineEntry, ...]:
     """Returns the timeline's entries in order of their starts; ``plans`` are the networks'
     plans.
     """
     found: list[TimelineEntry] = []
-    for i, one in enumerate(placed):
+    for i, network in enumerate(placed):
         segment = {layer.name: layer.segment for layer in plans[i].layers}
-        tasks = tasks_of(workload, i, table.places[i])
-        names = _names(one, table.places[i], tasks)
+        tasks = frame_tasks(workload, i, table.places[i])
+        names = _names(network, table.places[i], tasks)
         for frame, (starts, ends) in enumerate(
             zip(table.starts_us[i], table.ends_us[i], strict=True)
         ):
             slots: list[TimelineEntry] = []
             for task, own, start, end in zip(tasks, names, starts, ends, strict=True):
                 slot = TimelineEntry(
-                    one.member.name,
+                    network.member.name,
                     frame,
                     workload.devices[task.device],
                     "layers" if own else "reformat",
@@ -441,17 +443,17 @@ def timeline_of(
 
 
 def _names(
-    one: PlacedNetwork, places: Sequence[int], tasks: Sequence[DeviceTask]
+    network: PlacedNetwork, places: Sequence[int], tasks: Sequence[DeviceTask]
 ) -> list[list[str]]:
     """Returns the layers of each task."""
-    prepared = one.prepared
+    prepared = network.prepared
     if places[0] < 0:
-        own = one.plans[-1 - places[0]]
+        own = network.plans[-1 - places[0]]
         prepared, kernels, nodes = own.prepared, own.built.kernels, [list(row) for row in own.nodes]
     else:
-        kernels = one.built.kernels
+        kernels = network.built.kernels
         nodes = [
-            [v for group in one.groups.groups[task.first : task.last + 1] for v in group.nodes]
+            [v for group in network.groups.groups[task.first : task.last + 1] for v in group.nodes]
             for task in tasks
         ]
     layers = prepared.request.network.layers

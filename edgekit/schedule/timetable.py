@@ -155,7 +155,7 @@ class Workload:
         """Returns each device's working time in a hyperperiod."""
         load = [0.0] * len(self.devices)
         for chain, frames in enumerate(self.frames):
-            for task in tasks_of(self, chain, places[chain]):
+            for task in frame_tasks(self, chain, places[chain]):
                 load[task.device] += task.work_us * frames
         return load
 
@@ -163,7 +163,7 @@ class Workload:
         """Returns the energy of a hyperperiod."""
         total = 0.0
         for chain, frames in enumerate(self.frames):
-            route = route_of(self.chains[chain], places[chain])
+            route = find_route(self.chains[chain], places[chain])
             if route is not None:
                 total += frames * route.energy_uj
                 continue
@@ -171,7 +171,7 @@ class Workload:
             own = sum(row[d] for row, d in zip(parts, places[chain], strict=True))
             extra = sum(
                 task.extra_us * self.watts[task.device]
-                for task in tasks_of(self, chain, places[chain])
+                for task in frame_tasks(self, chain, places[chain])
             )
             total += frames * (own + extra)
         return total
@@ -179,11 +179,13 @@ class Workload:
     def used(self, places: Sequence[Sequence[int]]) -> frozenset[int]:
         """Returns the devices that run parts or tasks."""
         return frozenset(
-            task.device for chain, own in enumerate(places) for task in tasks_of(self, chain, own)
+            task.device
+            for chain, own in enumerate(places)
+            for task in frame_tasks(self, chain, own)
         )
 
 
-def route_of(chain: NetworkChain, places: Sequence[int]) -> Route | None:
+def find_route(chain: NetworkChain, places: Sequence[int]) -> Route | None:
     """Returns the route that a network's places denote; None if they are places of parts.
 
     Route number k is the single place -1 - k.
@@ -191,14 +193,14 @@ def route_of(chain: NetworkChain, places: Sequence[int]) -> Route | None:
     return chain.routes[-1 - places[0]] if places and places[0] < 0 else None
 
 
-def tasks_of(workload: Workload, chain: int, places: Sequence[int]) -> list[DeviceTask]:
+def frame_tasks(workload: Workload, chain: int, places: Sequence[int]) -> list[DeviceTask]:
     """Returns the tasks of a frame in order: parts, loadables and separate hand-overs.
 
     The first device hands over right before or after its own parts; between two other places (the
     caller and a core) a hand-over is a separate task.
     """
     own = workload.chains[chain]
-    route = route_of(own, places)
+    route = find_route(own, places)
     if route is not None:
         return list(route.tasks)
     caller = len(workload.devices)
@@ -231,8 +233,8 @@ class Timetable:
     """The device of every part and the start of every task.
 
     Attributes:
-        places: Device by network and part, or the route's number (:func:`route_of`).
-        starts_us: By network, frame and task of ``tasks_of``.
+        places: Device by network and part, or the route's number (:func:`find_route`).
+        starts_us: By network, frame and task of ``frame_tasks``.
         ends_us: Likewise.
         value: The objective's value.
         bound: Proven lower bound of the objective.
@@ -526,9 +528,9 @@ class _ScaledRequest:
         all_starts: list[Any] = []
         all_ends: list[Any] = []
         for chain, (frames, hands) in enumerate(zip(answer.starts, answer.hands, strict=True)):
-            tasks = tasks_of(self.workload, chain, places[chain])
+            tasks = frame_tasks(self.workload, chain, places[chain])
             starts = []
-            whole = route_of(self.workload.chains[chain], places[chain]) is not None
+            whole = find_route(self.workload.chains[chain], places[chain]) is not None
             for begins, lone in zip(frames, hands, strict=True):
                 alone = dict(lone)
                 parts = (
@@ -601,7 +603,7 @@ def steady_state(
     period = Fraction(period_us)
     chains = tuple(replace(chain, period_us=period) for chain in workload.chains)
     workload = replace(workload, chains=chains)
-    tasks = [tasks_of(workload, i, own) for i, own in enumerate(places)]
+    tasks = [frame_tasks(workload, i, own) for i, own in enumerate(places)]
     starts = _first_gaps(workload, tasks, period_us) or _first_starts(workload, tasks, period_us)
     ends = [
         [start + task.work_us for start, task in zip(row, own, strict=True)]

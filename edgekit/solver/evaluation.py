@@ -36,14 +36,14 @@ def allows(
     return all(have[name] <= limit + TOLERANCE * abs(limit) for name, limit in goal.bounds.items())
 
 
-def better(one: Placing, other: Placing | None) -> bool:
+def better(candidate: Placing, best: Placing | None) -> bool:
     """Returns True if a placement's value is less, or equal with fewer transitions."""
-    if other is None:
+    if best is None:
         return True
-    slack = SAME * max(abs(one.value), abs(other.value))
-    if abs(one.value - other.value) > slack:
-        return one.value < other.value
-    return _rank(one) < _rank(other)
+    slack = SAME * max(abs(candidate.value), abs(best.value))
+    if abs(candidate.value - best.value) > slack:
+        return candidate.value < best.value
+    return _rank(candidate) < _rank(best)
 
 
 def _rank(placing: Placing) -> tuple[int, int, float, tuple[int, ...]]:
@@ -252,9 +252,9 @@ def evaluated(
     return best, orders.exact
 
 
-def swapped_modes(problem: PlacementProblem, one: int, other: int) -> tuple[int, ...] | None:
+def swapped_modes(problem: PlacementProblem, first: int, second: int) -> tuple[int, ...] | None:
     """Returns each mode's image when two devices are exchanged, or None if a mode has no image."""
-    change = {one: other, other: one}
+    change = {first: second, second: first}
     index = {mode: i for i, mode in enumerate(problem.modes)}
     if len(index) < len(problem.modes):
         return None
@@ -270,11 +270,11 @@ def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
     return tuple(pair for pair in pairs if _alike(problem, *pair))
 
 
-def _alike(problem: PlacementProblem, one: int, other: int) -> bool:
-    image = swapped_modes(problem, one, other)
+def _alike(problem: PlacementProblem, first: int, second: int) -> bool:
+    image = swapped_modes(problem, first, second)
     if image is None or image[problem.outside] != problem.outside:
         return False
-    change = {one: other, other: one}
+    change = {first: second, second: first}
 
     def moved(cost: Cost | None) -> Cost | None:
         if cost is None:
@@ -282,7 +282,7 @@ def _alike(problem: PlacementProblem, one: int, other: int) -> bool:
         loads = cost.load_us
         return replace(cost, load_us=tuple(loads[change.get(d, d)] for d in range(len(loads))))
 
-    if problem.launch[other] != moved(problem.launch[one]):
+    if problem.launch[second] != moved(problem.launch[first]):
         return False
     turned_speeds = [
         tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
@@ -314,9 +314,9 @@ def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[in
     """
     if len(problem.cores) != 2 or not twin_cores(problem):
         return None
-    one, other = problem.cores
-    image = swapped_modes(problem, one, other) or ()
-    second = {m: image[m] for m in range(len(image)) if problem.device(m) == one}
+    core, twin = problem.cores
+    image = swapped_modes(problem, core, twin) or ()
+    second = {m: image[m] for m in range(len(image)) if problem.device(m) == core}
     if not _cheaper_together(problem, second):
         return None
     gone = set(second.values())
@@ -341,8 +341,8 @@ def shared_out(
 
     Neighbouring loadables that a core cannot hold go to the other core.
     """
-    one, other = problem.cores
-    own = [i for i, step in enumerate(single.steps) if step.device == one]
+    core, twin = problem.cores
+    own = [i for i, step in enumerate(single.steps) if step.device == core]
     slots = problem.max_loadables
     extra = 0 if slots is None else max(0, len(own) - slots)
     for first in range(len(own) - extra + 1 if extra else 1):
@@ -350,7 +350,7 @@ def shared_out(
         modes = list(single.modes)
         steps = list(single.steps)
         for i in moved:
-            steps[i] = replace(steps[i], device=other)
+            steps[i] = replace(steps[i], device=twin)
             for v in steps[i].nodes:
                 modes[v] = second[modes[v]]
         placing = settle(problem, modes, steps, goal)

@@ -30,7 +30,7 @@ EFFORT = 40_000  # candidates tried for all loadables; after that a hundred each
 
 def count_transitions(steps: Sequence[ExecutionStep]) -> int:
     """Returns the device changes along a running order."""
-    return sum(one.device != other.device for one, other in pairwise(steps))
+    return sum(step.device != following.device for step, following in pairwise(steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +186,15 @@ class _LabelSearch:
         labels.append(label)
         return True
 
-    def _beats(self, one: _Label, other: _Label) -> bool:
+    def _beats(self, label: _Label, other: _Label) -> bool:
         """Returns True if every continuation of ``other`` is at least as good after ``one``."""
-        if not one.covers(other):
+        if not label.covers(other):
             return False
         if self.blind:
             return True
         # a run without pools takes all ready nodes, so that none are left for its device
-        again = self.packer is not None and one.last != other.last
-        return one.changes + again <= other.changes
+        again = self.packer is not None and label.last != other.last
+        return label.changes + again <= other.changes
 
     def _next(self, label: _Label) -> Iterable[_Label]:
         for device in self._turns(label):

@@ -197,15 +197,15 @@ class _Solver:
         if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
             return
         report = self.progress and self._report_part
-        one = _Solver(single[0], self.goal, self.effort, report, self.enough)
-        one.run([self.best.modes] if self.best else ())
-        self.bound = max(self.bound, one.bound)
-        if one.best is None:
+        single_core = _Solver(single[0], self.goal, self.effort, report, self.enough)
+        single_core.run([self.best.modes] if self.best else ())
+        self.bound = max(self.bound, single_core.bound)
+        if single_core.best is None:
             return
-        for placing in shared_out(self.problem, self.goal, one.best, single[1]):
+        for placing in shared_out(self.problem, self.goal, single_core.best, single[1]):
             self.take(placing)
         if not self.done(self.close):
-            self.take(evaluate(self.problem, one.best.modes, self.goal))
+            self.take(evaluate(self.problem, single_core.best.modes, self.goal))
 
     def _relaxed(self) -> None:
         """Solves the relaxation with cuts, which is enough for most goals."""
@@ -267,8 +267,8 @@ class _Solver:
                 wild.append(v)
         forcing = {v: device for v, device in enumerate(devices) if v not in wild}
         model.require_loadables(problem.cores, forcing, total)
-        for one, other in twin_cores(self.problem):
-            change = {one: other, other: one}
+        for first, second in twin_cores(self.problem):
+            change = {first: second, second: first}
             swapped = {v: change.get(d, d) for v, d in forcing.items()}
             model.require_loadables(problem.cores, swapped, total)
         return True
@@ -434,8 +434,8 @@ class _FrontSearch:
             boxes.append((upper, lower))
 
         def extent(box: _Box) -> tuple[float, float]:
-            one, other = box
-            return (other.first - one.first) / width, (one.second - other.second) / height
+            start, end = box
+            return (end.first - start.first) / width, (start.second - end.second) / height
 
         while boxes and len(points) < limit and not self.effort.over:
             box = max(boxes, key=lambda box: (math.prod(extent(box)), -box[0].first))
@@ -471,22 +471,22 @@ class _FrontSearch:
             return [below]
         return [below, (above, [(upper, above)])]
 
-    def apart(self, one: ParetoPoint, other: ParetoPoint) -> bool:
+    def apart(self, point: ParetoPoint, other: ParetoPoint) -> bool:
         """Returns True if two points differ by more than the solver's tolerance."""
-        return abs(one.first - other.first) > APART * abs(other.first) and abs(
-            one.second - other.second
-        ) > APART * abs(one.second)
+        return abs(point.first - other.first) > APART * abs(other.first) and abs(
+            point.second - other.second
+        ) > APART * abs(point.second)
 
     def least(self, which: int, limits: Mapping[str, float]) -> ParetoPoint | None:
         """Returns the point with the least of one metric, and then of the other."""
-        one, other = self.names[which], self.names[1 - which]
+        metric, other = self.names[which], self.names[1 - which]
         bounds = self.joined(limits)
-        best, bound = self.solve(one, bounds)
+        best, bound = self.solve(metric, bounds)
         if best is None:
             return None
-        proved = self.value(best, one) - bound <= OPTIMAL_GAP * abs(bound)
-        value = self.value(best, one)
-        then, least_bound = self.solve(other, self.joined({**limits, one: value}), best)
+        proved = self.value(best, metric) - bound <= OPTIMAL_GAP * abs(bound)
+        value = self.value(best, metric)
+        then, least_bound = self.solve(other, self.joined({**limits, metric: value}), best)
         placing = then or best
         if which == 1:
             bound = least_bound
@@ -532,8 +532,8 @@ def smallest_conflict(
         fails: Returns True if given constraints cannot hold together.
     """
     needed = list(constraints)
-    for one in constraints:
-        rest = [other for other in needed if other != one]
+    for constraint in constraints:
+        rest = [other for other in needed if other != constraint]
         if fails(rest):
             needed = rest
     tried = 0

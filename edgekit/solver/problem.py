@@ -141,7 +141,7 @@ class PlacementProblem:
     @property
     def shares(self) -> tuple[tuple[float, ...], ...]:
         """Rows of weights by device: the period is the largest weighted sum of loads."""
-        return shares_of(self.together or ((1.0,) * len(self.devices),))
+        return solve_shares(self.together or ((1.0,) * len(self.devices),))
 
     def period_us(self, load_us: Sequence[float]) -> float:
         """Returns the least time in which the devices, working at once, complete their loads."""
@@ -279,7 +279,7 @@ def _dot(row: Sequence[float], load_us: Sequence[float]) -> float:
 
 
 @cache
-def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+def solve_shares(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     """Returns the weights whose largest weighted sum of loads is the least time for the loads.
 
     That time is a linear programme: time for each set of devices, such that every device completes
@@ -300,10 +300,10 @@ def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...
         if corner not in corners:
             corners.append(corner)
     return tuple(
-        one
-        for one in sorted(corners, reverse=True)
+        point
+        for point in sorted(corners, reverse=True)
         if not any(
-            other != one and all(a <= b for a, b in zip(one, other, strict=True))
+            other != point and all(a <= b for a, b in zip(point, other, strict=True))
             for other in corners
         )
     )

@@ -176,8 +176,10 @@ class Relaxation:
             problem, goal, self.program, self._loads, self._energy, self.scale
         )
         if goal.weights is None:
-            for one, other in twin_cores(problem):  # the busier of two identical cores comes first
-                terms = Expression().plus(self._loads[one]).plus(self._loads[other], -1.0)
+            for first, second in twin_cores(
+                problem
+            ):  # the busier of two identical cores comes first
+                terms = Expression().plus(self._loads[first]).plus(self._loads[second], -1.0)
                 self.program.row(terms, low=0.0)
         self.tie_limit = 0.0
         if ties:
@@ -432,11 +434,11 @@ def _alternating(
     """Adds rows for two alternating devices: the run of each node, counted from the first run."""
     begins = Expression({program.variable(1.0, integer=True): 1.0})  # the second device
     runs = {v: program.variable(float(limit)) for v in nodes}
-    one, other = devices
+    first, second = devices
     for v in nodes:
-        terms = Expression({runs[v]: 1.0}).plus(on(v, other), -1.0).plus(begins)
+        terms = Expression({runs[v]: 1.0}).plus(on(v, second), -1.0).plus(begins)
         program.row(terms, low=0.0)
-        terms = Expression({runs[v]: 1.0}).plus(on(v, one), -1.0).plus(begins, -1.0)
+        terms = Expression({runs[v]: 1.0}).plus(on(v, first), -1.0).plus(begins, -1.0)
         terms.constant += 1.0
         program.row(terms, low=0.0)
         for u in problem.predecessors[v]:

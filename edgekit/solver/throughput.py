@@ -421,7 +421,7 @@ class PlanColumn:
         return sum(step.device in core for step in self.placing.steps)
 
 
-def loads_of(lanes: Sequence[CoreLane], column: PlanColumn) -> list[float]:
+def column_loads(lanes: Sequence[CoreLane], column: PlanColumn) -> list[float]:
     """Returns a plan's load on every resource, in microseconds."""
     load = [max(LEAST_US, column.placing.load_us[d]) for d in lanes[0].shared]
     for number, lane in enumerate(lanes):
@@ -430,7 +430,7 @@ def loads_of(lanes: Sequence[CoreLane], column: PlanColumn) -> list[float]:
     return load
 
 
-def speeds_of(lanes: Sequence[CoreLane]) -> tuple[tuple[float, ...], ...]:
+def lane_speeds(lanes: Sequence[CoreLane]) -> tuple[tuple[float, ...], ...]:
     """Returns the speeds of the devices in each set of devices that can work at once."""
     problem = lanes[0].problem
     return problem.together or ((1.0,) * len(problem.devices),)
@@ -445,7 +445,7 @@ def _limits(lanes: Sequence[CoreLane]) -> list[list[float]]:
     return [
         [speeds[d] for d in lanes[0].shared]
         + [sum(speeds[c] for c in lane.cores) for lane in lanes]
-        for speeds in speeds_of(lanes)
+        for speeds in lane_speeds(lanes)
     ]
 
 
@@ -464,10 +464,12 @@ def best_rates(
 
     At these prices, the duals of the rates, every plan has a value of at least 1.
     """
-    unit = sum(loads_of(lanes, columns[0]))  # rates near 1: the solver's tolerances are absolute
+    unit = sum(
+        column_loads(lanes, columns[0])
+    )  # rates near 1: the solver's tolerances are absolute
     program = Program()
     rates = [program.real(cost=-1.0) for _ in columns]
-    loads = [loads_of(lanes, column) for column in columns]
+    loads = [column_loads(lanes, column) for column in columns]
     sets = _limits(lanes)
     times = [program.real() for _ in sets]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
@@ -512,14 +514,14 @@ def _solve(
 ) -> list[ChosenPlan]:
     if not options:
         return []
-    unit = sum(loads_of(lanes, options[0][0]))
+    unit = sum(column_loads(lanes, options[0][0]))
     program = Program()
     shared = len(lanes[0].shared)
-    own = [[us / unit for us in loads_of(lanes, column)] for column, _ in options]
+    own = [[us / unit for us in column_loads(lanes, column)] for column, _ in options]
     # frames per time of the busiest device
     most = [1.0 / max(load) for load in own]
     rates = [program.real(limit, cost=-1.0) for limit in most]
-    sets = speeds_of(lanes)
+    sets = lane_speeds(lanes)
     times = [program.real(1.0) for _ in sets]
     program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
 

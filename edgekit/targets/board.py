@@ -26,7 +26,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
-from edgekit_device.versions import parse_version, show, without_zeros
+from edgekit_device.versions import parse_version, show, strip_zeros
 
 _PREFIX = "MODE_"
 SCHEMA = "edgekit.target/1"
@@ -44,6 +44,7 @@ CONTENTION = (
 
 
 _positive_or_zero = number(0, 1e15)
+_release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", "a release such as 10.3")
 
 
 def _whole(value: object) -> int:
@@ -55,7 +56,7 @@ def _positive(value: object) -> float:
     return found or fail("", "expected a number above zero, found 0")
 
 
-def _named(value: object) -> str:
+def _nonempty(value: object) -> str:
     return str(text()(value)) or fail("", "expected a text that is not empty")
 
 
@@ -73,31 +74,30 @@ def _clocks(value: object) -> tuple[float | str | None, ...]:
     return (_clock(value),)
 
 
-_release = text(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", "a release such as 10.3")
-_texts = array(_named)
-_source = array(_named, 1)
-_derived = mapping(_named)
+_texts = array(_nonempty)
+_source = array(_nonempty, 1)
+_derived = mapping(_nonempty)
 
 
-def one_spelling(release: str) -> str:
+def canonical_release(release: str) -> str:
     """Returns a release in the form of documents, keys and messages: "10.3" for 10.3.0 and 010.3.
 
     A major release alone is returned unchanged.
     """
-    return show(without_zeros(parse_version(release), 2))
+    return show(strip_zeros(parse_version(release), 2))
 
 
-def _usual(value: object) -> str:
-    return one_spelling(str(_release(value)))
+def _canonical(value: object) -> str:
+    return canonical_release(str(_release(value)))
 
 
-def _listed(value: object) -> tuple[str, ...]:
+def _texts_or_null(value: object) -> tuple[str, ...]:
     """Returns a list of texts; null means not publicly known."""
     found: tuple[str, ...] = () if value is None else _texts(value)
     return found
 
 
-def _known(value: object) -> str:
+def _release_or_null(value: object) -> str:
     """Returns a release; null means not publicly known."""
     return "" if value is None else str(_release(value))
 
@@ -119,15 +119,15 @@ class JetPack:
         dla: True if that supports the DLA.
     """
 
-    tensorrt: str = member(_known)
+    tensorrt: str = member(_release_or_null)
     versions: tuple[str, ...] = member(_texts, key="jetpack", absent=())
-    l4t: tuple[str, ...] = member(_listed, absent=())
+    l4t: tuple[str, ...] = member(_texts_or_null, absent=())
     also: tuple[str, ...] = member(array(_release), absent=())
     up_to: str = member(_release, absent="")
-    note: str = member(_named, absent="")
+    note: str = member(_nonempty, absent="")
     socs: tuple[str, ...] = member(_texts, absent=())
     source: tuple[str, ...] = member(_source, absent=())
-    drive_os: str = member(_named, absent="")
+    drive_os: str = member(_nonempty, absent="")
     dla: bool = member(flag, absent=False)
 
     @property
@@ -147,7 +147,7 @@ class Module:
 
     numbers: tuple[str, ...] = member(_texts)
     platform: str = member(choice(*PLATFORMS))
-    soc: str = member(_named)
+    soc: str = member(_nonempty)
     source: tuple[str, ...] = member(_source)
     total_tops: float | None = member(_positive, absent=None)
     super_total_tops: float | None = member(_positive, absent=None)
@@ -170,9 +170,9 @@ class Software:
         releases: The board's own releases instead of those of ``targets/_jetpack.yaml``, or None.
     """
 
-    tensorrt: str = member(_usual)
+    tensorrt: str = member(_canonical)
     source: tuple[str, ...] = member(_source)
-    jetpack_since: str = member(_named, absent="")
+    jetpack_since: str = member(_nonempty, absent="")
     tensorrt_since: str = member(_release, absent="")
     releases: tuple[JetPack, ...] | None = member(records(JetPack), absent=None)
 
@@ -190,7 +190,7 @@ class UnstatedReleases:
     """TensorRT releases from ``since`` on for which no source states DLA support, and why."""
 
     since: str = member(_release)
-    why: str = member(_named)
+    why: str = member(_nonempty)
     source: tuple[str, ...] = member(_source)
 
 
@@ -248,9 +248,9 @@ class TargetGpu:
     "ampere", "blackwell"), SMs, clock and rates.
     """
 
-    name: str = member(_named)
-    arch: str = member(_named)
-    compute_capability: str = member(_named)
+    name: str = member(_nonempty)
+    arch: str = member(_nonempty)
+    compute_capability: str = member(_nonempty)
     sms: int = member(_whole)
     max_mhz: float = member(_positive)
     int8_ops_per_clock_per_sm: int = member(_whole)
@@ -263,7 +263,7 @@ class TargetGpu:
 class Dram:
     """Memory shared by all devices: type, size in GiB, peak GB per second, and clock in MHz."""
 
-    type: str = member(_named)
+    type: str = member(_nonempty)
     gib: int = member(_whole)
     gb_per_second: float = member(_positive)
     emc_mhz: float = member(_positive)
@@ -303,10 +303,12 @@ class PowerRails:
         derived: Derivations of numbers that no source states, by name.
     """
 
-    total: tuple[str, ...] = member(array(_named, 1))
+    total: tuple[str, ...] = member(array(_nonempty, 1))
     settle_s: float = member(_positive)
-    devices: Mapping[str, str] = member(mapping(_named, choice("GPU", "DLA", "CPU")), absent=dict)
-    inside: Mapping[str, str] = member(mapping(_named), absent=dict)
+    devices: Mapping[str, str] = member(
+        mapping(_nonempty, choice("GPU", "DLA", "CPU")), absent=dict
+    )
+    inside: Mapping[str, str] = member(mapping(_nonempty), absent=dict)
     source: tuple[str, ...] = member(_source, default=())
     derived: Mapping[str, str] = member(_derived, absent=dict)
 
@@ -348,16 +350,16 @@ class WrittenMode:
     dla: tuple[float | str | None, ...] = member(_clocks, absent=())
     default: bool = member(flag, absent=False)
     super: bool = member(flag, absent=False)
-    warning: str = member(_named, absent="")
+    warning: str = member(_nonempty, absent="")
 
 
 @document(frozen=True, eq=False)
 class DisputedFact:
     """A fact of a board on which sources differ: edgekit's value and the other."""
 
-    what: str = member(_named)
-    ours: str = member(_named)
-    other: str = member(_named)
+    what: str = member(_nonempty)
+    ours: str = member(_nonempty)
+    other: str = member(_nonempty)
     source: tuple[str, ...] = member(_source)
 
 
@@ -384,7 +386,7 @@ class BoardFile:
     """
 
     schema: str = member(choice(SCHEMA))
-    title: str = member(_named)
+    title: str = member(_nonempty)
     module: Module = member(record(Module))
     software: Software = member(record(Software))
     dla: Dla = member(record(Dla))
@@ -397,8 +399,8 @@ class BoardFile:
     rails: PowerRails | None = member(record(PowerRails), absent=None)
     contention: Contention | None = member(record(Contention), absent=None)
     disputed: tuple[DisputedFact, ...] = member(records(DisputedFact), absent=())
-    assumed: str = member(_named, absent="")
-    sources: Mapping[str, str] = member(mapping(_named), absent=dict)
+    assumed: str = member(_nonempty, absent="")
+    sources: Mapping[str, str] = member(mapping(_nonempty), absent=dict)
 
     def check(self) -> None:
         """Refuses a source that no list defines, and clocks for another number of cores."""
@@ -430,7 +432,7 @@ class BoardFile:
 class SourcesFile:
     """``targets/_sources.yaml``: the sources by their keys."""
 
-    sources: Mapping[str, str] = member(mapping(_named))
+    sources: Mapping[str, str] = member(mapping(_nonempty))
 
 
 @cache

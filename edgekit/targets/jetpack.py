@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from edgekit.errors import UsageError
 from edgekit.knowledge import data_folder
-from edgekit.targets.board import JetPack, Target, one_spelling
+from edgekit.targets.board import JetPack, Target, canonical_release
 from edgekit.targets.loader import get, read_board_data
 from edgekit_device.protocol.codec import array, choice, document, long_text, member, records
 
@@ -32,10 +32,10 @@ def jetpacks(target: Target) -> tuple[JetPack, ...]:
     software = target.file.software
     if software.releases is not None:
         return tuple(release for release in software.releases if release.versions)
-    found = [one for one in _file().releases if target.file.module.soc in one.socs]
+    packs = [pack for pack in _read_releases().releases if target.file.module.soc in pack.socs]
     since = software.jetpack_since
-    first = next(i for i, one in enumerate(found) if since in one.versions) if since else 0
-    return tuple(found[first:])
+    first = next(i for i, pack in enumerate(packs) if since in pack.versions) if since else 0
+    return tuple(packs[first:])
 
 
 def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
@@ -47,9 +47,9 @@ def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
     """
     target = get(board) if isinstance(board, str) else board
     known = jetpacks(target)
-    wanted = _plain(jetpack)
+    wanted = _canonical(jetpack)
     for release in known:
-        if wanted not in {_plain(version) for version in release.versions}:
+        if wanted not in {_canonical(version) for version in release.versions}:
             continue
         if not release.tensorrt:
             raise UsageError(
@@ -76,9 +76,9 @@ def jetpack_of_l4t(l4t: str) -> str | None:
     Several JetPacks share a TensorRT and a row of ``targets/_jetpack.yaml``, which does not assign
     L4T versions to them. None if no row has it.
     """
-    wanted = _plain(l4t)
-    for release in _file().releases:
-        if wanted in {_plain(version) for version in release.l4t}:
+    wanted = _canonical(l4t)
+    for release in _read_releases().releases:
+        if wanted in {_canonical(version) for version in release.l4t}:
             versions = release.versions
             return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
     return None
@@ -86,20 +86,20 @@ def jetpack_of_l4t(l4t: str) -> str | None:
 
 def tensorrt_releases() -> tuple[str, ...]:
     """Returns the minor releases of TensorRT that exist, oldest first: "8.4", ..., "11.5"."""
-    return _file().tensorrt_releases
+    return _read_releases().tensorrt_releases
 
 
 def newest_jetpack() -> JetPack:
     """Returns the newest JetPack of all boards."""
-    return _file().releases[-1]
+    return _read_releases().releases[-1]
 
 
 @lru_cache(maxsize=1)
-def _file() -> JetPackFile:
+def _read_releases() -> JetPackFile:
     return read_board_data(JetPackFile, data_folder("targets") / "_jetpack.yaml")
 
 
-def _plain(version: str) -> str:
+def _canonical(version: str) -> str:
     """Returns the version without leading "JetPack" and trailing zeros: "6.2" for "6.2.0"."""
     text = version.strip().lower().removeprefix(_PREFIX).strip()
-    return one_spelling(text) if text.replace(".", "").isdecimal() else text
+    return canonical_release(text) if text.replace(".", "").isdecimal() else text

@@ -18,6 +18,9 @@ from edgekit_device.protocol.codec import array, choice, document, long_text, me
 _Document = TypeVar("_Document")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _SMS_PER_TPC = 2
+_DEVICES = {"dla": "DLA", "dla:0": "DLA0", "dla:1": "DLA1"} | dict.fromkeys(
+    ("gpu", "gpu:0", "cuda", "cuda:0", "0"), "GPU"
+)
 
 
 @document(frozen=True, eq=False)
@@ -70,13 +73,13 @@ def get(name: str) -> Target:
     if path.suffix not in {".yaml", ".yml"}:
         path = data_folder("targets") / f"{name}.yaml"
         if not _NAME.fullmatch(name) or not path.is_file():
-            named = same_words(name)
+            named = match_words(name)
             if named is None:
                 raise unknown_target(name)
             path = data_folder("targets") / f"{named}.yaml"
     elif not path.is_file():
         raise unknown_target(name)
-    return _read(path.resolve(), path.stat().st_mtime_ns)
+    return _read_target(path.resolve(), path.stat().st_mtime_ns)
 
 
 def similar_names(name: str) -> list[str]:
@@ -86,17 +89,19 @@ def similar_names(name: str) -> list[str]:
     """
     from difflib import get_close_matches
 
-    known, plain = names(), name.lower()
+    known, lower = names(), name.lower()
     # users type a part of a name, or some of its words
     words = _words(name)
-    holding = sorted(
-        (one for one in known if plain in one or (words and words <= _words(one))),
-        key=lambda one: get(one).platform != "jetson",
+    containing = sorted(
+        (board for board in known if lower in board or (words and words <= _words(board))),
+        key=lambda board: get(board).platform != "jetson",
     )
-    return holding or _sharing(words, known) or get_close_matches(plain, known, n=1, cutoff=0.4)
+    if containing:
+        return containing
+    return _sharing_most_words(words, known) or get_close_matches(lower, known, n=1, cutoff=0.4)
 
 
-def _sharing(words: Collection[str], known: Sequence[str]) -> list[str]:
+def _sharing_most_words(words: Collection[str], known: Sequence[str]) -> list[str]:
     """Returns the boards that share the most words with ``words``, which may be misspelt."""
     from difflib import get_close_matches
 
@@ -120,12 +125,12 @@ def names_hint(name: str) -> str:
     return (f"did you mean {near}? " if near else "") + "`edgekit targets` lists all"
 
 
-def of_board(board_id: str) -> Target | None:
+def find_by_board_id(board_id: str) -> Target | None:
     """Returns the target of a board by the number in its device tree, or None."""
-    return next((one for one in map(get, names()) if one.file.module.has(board_id)), None)
+    return next((board for board in map(get, names()) if board.file.module.has(board_id)), None)
 
 
-def same_words(name: str) -> str | None:
+def match_words(name: str) -> str | None:
     """Returns the board whose name has the words of ``name`` in another order, or None."""
     words = _words(name)
     found = [known for known in names() if _words(known) == words]
@@ -159,7 +164,7 @@ def _other_boards() -> OtherBoards:
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, _stamp: int) -> Target:
+def _read_target(path: Path, _stamp: int) -> Target:
     file = read_board_data(BoardFile, path)
     contention = file.contention
     return Target(
@@ -169,7 +174,7 @@ def _read(path: Path, _stamp: int) -> Target:
         dla=file.dla,
         gpu=file.gpu,
         dram=file.dram,
-        power_modes={name: _mode(name, mode, file) for name, mode in file.power_modes.items()},
+        power_modes={name: _make_mode(name, mode, file) for name, mode in file.power_modes.items()},
         tensorrt=file.software.tensorrt,
         idle_watts=file.power.idle_watts,
         platform=file.module.platform,
@@ -197,7 +202,7 @@ def read_board_data(kind: type[_Document], path: Path) -> _Document:
         ) from error
 
 
-def _mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
+def _make_mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
     gpu, cores = file.gpu, file.dla.cores
     warnings = [mode.warning] if mode.warning else []
     for unknown, what in (
@@ -226,15 +231,10 @@ def _mhz(clock: float | str | None, cap: float) -> float:
     return clock if isinstance(clock, float) else cap
 
 
-_DEVICES = {"dla": "DLA", "dla:0": "DLA0", "dla:1": "DLA1"} | dict.fromkeys(
-    ("gpu", "gpu:0", "cuda", "cuda:0", "0"), "GPU"
-)
-
-
-def device_named(name: object) -> object:
+def parse_device(name: object) -> object:
     """Returns edgekit's name for Ultralytics' name of a device, such as "dla:0" or 0.
 
     Any other value is returned unchanged.
     """
-    plain = isinstance(name, str | int) and not isinstance(name, bool)
-    return _DEVICES.get(str(name).lower(), name) if plain else name
+    is_name = isinstance(name, str | int) and not isinstance(name, bool)
+    return _DEVICES.get(str(name).lower(), name) if is_name else name

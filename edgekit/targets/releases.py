@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 
 from edgekit.errors import UsageError
-from edgekit.targets.board import Target, one_spelling
+from edgekit.targets.board import Target, canonical_release
 from edgekit.text import listed
 from edgekit_device import versions
-from edgekit_device.versions import Version, agree, at_least, minor_release, without_zeros
+from edgekit_device.versions import Version, agree, at_least, minor_release, strip_zeros
 
 _WITHOUT_DLA = "does not support this board's DLA: every layer would run on the GPU"
 _FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
@@ -31,17 +31,17 @@ def parse_version(text: str) -> Version:
             where=text,
             hint="write it like 10.3 or 8.5.2",
         )
-    return without_zeros(versions.parse_version(text.strip()))
+    return strip_zeros(versions.parse_version(text.strip()))
 
 
-def spelled(text: str) -> str:
-    """Returns the release that a user names in its :func:`one_spelling`.
+def parse_release(text: str) -> str:
+    """Returns the release that a user names in its :func:`canonical_release`.
 
     Raises:
         UsageError: The text is no version (code ``tensorrt.version``).
     """
     parse_version(text)
-    return one_spelling(text.strip())
+    return canonical_release(text.strip())
 
 
 def within(version: Version, since: str | None, until: str | None) -> bool:
@@ -51,18 +51,18 @@ def within(version: Version, since: str | None, until: str | None) -> bool:
     return until is None or version < parse_version(until)
 
 
-def drives_dla(target: Target, tensorrt: str) -> bool:
+def supports_dla(target: Target, tensorrt: str) -> bool:
     """Returns True if a TensorRT release supports the DLA of a board (the board file's ranges).
 
-    Also True if no source states it (:func:`unstated_dla`): the board decides.
+    Also True if no source states it (:func:`unstated_dla_reason`): the board decides.
     """
     version = parse_version(tensorrt)
     return any(within(version, row.since, row.until) for row in target.dla.tensorrt) or bool(
-        unstated_dla(target, tensorrt)
+        unstated_dla_reason(target, tensorrt)
     )
 
 
-def unstated_dla(target: Target, tensorrt: str) -> str:
+def unstated_dla_reason(target: Target, tensorrt: str) -> str:
     """Returns why no source states a release's support of a board's DLA; "" if a source does."""
     row = target.dla.tensorrt_unstated
     return row.why if row and parse_version(tensorrt) >= parse_version(row.since) else ""
@@ -78,14 +78,14 @@ def is_planned_release(release: str, planned: str) -> bool:
     return agree(here[:2], wanted[:2]) and at_least(here[:known], wanted[:known])
 
 
-def as_planned(release: str, planned: str) -> str:
+def trim_to_plan(release: str, planned: str) -> str:
     """Returns a board's release with as many numbers as the plan's, for ``tensorrt:``."""
     stated = len(versions.parse_version(planned))
     return versions.show(versions.parse_version(release)[: max(2, stated)])
 
 
 def release_for(target: Target, tensorrt: str | None) -> str:
-    """Returns the user's TensorRT, as :func:`spelled`; the board's usual release for None.
+    """Returns the user's TensorRT, as :func:`parse_release`; the board's usual release for None.
 
     A release newer than all in ``targets/_jetpack.yaml`` is accepted up to the next major release,
     because it may have appeared since.
@@ -97,7 +97,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     """
     if tensorrt is None:
         return target.tensorrt
-    tensorrt = spelled(tensorrt)
+    tensorrt = parse_release(tensorrt)
     version = parse_version(tensorrt)
     if version == parse_version(target.tensorrt):
         return target.tensorrt
@@ -108,9 +108,10 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     released = {parse_version(text) for text in releases}
     newest = max(released)
     packs = [pack for pack in jetpacks(target) if pack.tensorrt]
-    brought = list(dict.fromkeys(release for pack in packs for release in pack.possible))
-    if "." not in tensorrt and version[0] in {newest[0] + 1, *(one[0] for one in released)}:
-        same = [one for one in brought if parse_version(one)[0] == version[0]]
+    shipped = list(dict.fromkeys(release for pack in packs for release in pack.possible))
+    majors = {newest[0] + 1, *(major for major, *_ in released)}
+    if "." not in tensorrt and version[0] in majors:
+        same = [release for release in shipped if parse_version(release)[0] == version[0]]
         raise UsageError(
             f"TensorRT {tensorrt} is a major release: name the minor one, too",
             code="tensorrt.version",
@@ -118,7 +119,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
             hint=f"write {' or '.join(same)}" if same else "write it like 10.3 or 8.5.2",
         )
     older = target.file.software.tensorrt_since or target.tensorrt
-    starts = (older, *brought, *(row.since for row in target.dla.tensorrt))
+    starts = (older, *shipped, *(row.since for row in target.dla.tensorrt))
     first = min(starts, key=parse_version)
     minor = minor_release(version)
     known = minor in map(minor_release, released)
@@ -151,7 +152,7 @@ def release_sources(target: Target, tensorrt: str) -> str:
     return ""
 
 
-def unbrought(target: Target, tensorrt: str) -> str:
+def missing_jetpack_note(target: Target, tensorrt: str) -> str:
     """Returns the note that no JetPack for a board has a release; "" if a JetPack has it.
 
     Releases that can be installed beside a JetPack count as its own. "" also for a board without
@@ -172,7 +173,9 @@ def unbrought(target: Target, tensorrt: str) -> str:
     if any(reaches(pack.tensorrt, pack.up_to or pack.tensorrt) for pack in packs):
         return ""
     last = packs[-1]
-    which = "the last for this board" if jetpacks_ended(target) else "the newest for this board"
+    which = (
+        "the last for this board" if jetpack_support_ended(target) else "the newest for this board"
+    )
     return (
         f"no JetPack for {target.name} brings TensorRT {tensorrt}: {which} is JetPack "
         f"{last.versions[-1]} with {last.tensorrt}, and --tensorrt "
@@ -180,7 +183,7 @@ def unbrought(target: Target, tensorrt: str) -> str:
     )
 
 
-def jetpacks_ended(target: Target) -> bool:
+def jetpack_support_ended(target: Target) -> bool:
     """Returns True if newer JetPacks exist, and none is for this board."""
     from edgekit.targets.jetpack import jetpacks, newest_jetpack
 
@@ -188,7 +191,7 @@ def jetpacks_ended(target: Target) -> bool:
     return bool(packs) and packs[-1].versions != newest_jetpack().versions
 
 
-def newer_release(target: Target | None, since: str) -> str:
+def upgrade_hint(target: Target | None, since: str) -> str:
     """Returns a remedy: a TensorRT of at least ``since``, which imports a node; "" if unavailable.
 
     The text names the first JetPack for the board with such a release. If that release does not
@@ -208,7 +211,7 @@ def newer_release(target: Target | None, since: str) -> str:
         if release and parse_version(release) >= least
     ]
     if not packs:
-        if jetpacks_ended(target):
+        if jetpack_support_ended(target):
             return ""
         return remedy if _keeps_dla(target, since) else f"{remedy} ({since} {_WITHOUT_DLA})"
     jetpack, release, how = packs[0]
@@ -224,4 +227,4 @@ def newer_release(target: Target | None, since: str) -> str:
 
 
 def _keeps_dla(target: Target, release: str) -> bool:
-    return not target.dla.cores or drives_dla(target, release)
+    return not target.dla.cores or supports_dla(target, release)

@@ -18,7 +18,7 @@ from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.weights import Keep, digest_of
 from edgekit.text import counted
 from edgekit_device.protocol.manifest import EngineEntry, IoEntry
-from edgekit_device.tensorrt.weights import named_weights, origins
+from edgekit_device.tensorrt.weights import named_weights, weight_origins
 
 if TYPE_CHECKING:
     from edgekit.tensorrt.requests import BuildRequest, RequestedEngine, RequestedLane
@@ -257,7 +257,7 @@ def _named(
             Path(folder, name).write_bytes(data)
         for start in range(0, len(wanted), count):
             source = (model, Path(folder), set(wanted[start : start + count]))
-            yield dict(named_weights(*source)), origins(*source)
+            yield dict(named_weights(*source)), weight_origins(*source)
             for data in (model, *(data for _, data in files)):
                 forget_pages(data)
 

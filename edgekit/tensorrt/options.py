@@ -12,7 +12,7 @@ from typing import Literal
 
 from edgekit.errors import ConfigError, Problem
 from edgekit.targets.loader import get
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit.tensorrt.releases import (
     FeatureRule,
     TensorRTRelease,
@@ -230,7 +230,7 @@ def _chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
 def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Problem]:
     """Returns the problems of a release without this board's DLA or the requested typing."""
     target = get(request.target)
-    if (request.dla or request.mode == "standalone") and not drives_dla(target, request.tensorrt):
+    if (request.dla or request.mode == "standalone") and not supports_dla(target, request.tensorrt):
         known = ", ".join(
             f"{r.since} to before {r.until}" if r.until else f"{r.since} and later"
             for r in target.dla.tensorrt

@@ -20,7 +20,7 @@ from edgekit.placement.costs.model import CostModel
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.plan import Options, Plan, Share
 from edgekit.placement.profiles.estimation import CLASSES, EXTRA, Estimate
-from edgekit.placement.profiles.measured import shares
+from edgekit.placement.profiles.measured import divide_time
 from edgekit.placement.search import PlanShare, Solved, optimise
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.optimiser import minimise
@@ -117,7 +117,7 @@ class PlacementSpace:
         found = {name: np.full(len(self.network.layers), np.nan) for name in CLASSES}
         for kernel, least in zip(self.kernels, self.least_us, strict=True):
             for name, us in least.items():
-                for i, part in shares(self.network, kernel.layers, us).items():
+                for i, part in divide_time(self.network, kernel.layers, us).items():
                     found[name][i] = part
         return found
 

@@ -13,7 +13,7 @@ def class_axis(shape: Sequence[int]) -> Optional[int]:
     return None
 
 
-def classes_of(shape: Sequence[int]) -> Optional[Tuple[int, int]]:
+def class_shape(shape: Sequence[int]) -> Optional[Tuple[int, int]]:
     """Returns the batch and the number of classes of an output with a single class per input."""
     axis = class_axis(shape)
     others = [size for place, size in enumerate(shape) if place not in (0, axis)]

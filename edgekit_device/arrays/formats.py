@@ -38,7 +38,7 @@ _THREADED_BYTES = 4 << 20
 _MOST_THREADS = 8
 
 
-def four(shape: Sequence[int]) -> Tuple[int, int, int, int]:
+def as_nchw(shape: Sequence[int]) -> Tuple[int, int, int, int]:
     """Returns a shape as (N, C, H, W): leading axes form one batch, missing axes have size 1."""
     full = (1,) * (_CHW + 1 - len(shape)) + tuple(shape)
     return (math.prod(full[:-_CHW]), full[-3], full[-2], full[-1])
@@ -69,9 +69,9 @@ def stored_shape(
         )
     if format == "LINEAR":
         return tuple(shape)
-    batch, channels, height, width = four(shape)
+    batch, channels, height, width = as_nchw(shape)
     if len(strides) != _CHW + 1:
-        raise _wrong(shape, format, strides)
+        raise _strides_error(shape, format, strides)
     if format in VECTORS:
         vector = VECTORS[format]
         found: Tuple[int, ...] = (batch, -(-channels // vector), height, width, vector)
@@ -82,19 +82,19 @@ def stored_shape(
         found = (batch, channels, height, line)
         wanted, given = (height * line, line, 1), tuple(strides[1:])
         if line < width:
-            raise _wrong(shape, format, strides)
+            raise _strides_error(shape, format, strides)
     else:
         held = strides[3] // itemsize
         line = strides[2] // (held * itemsize) if held else 0
         found = (batch, height, line, held)
         wanted, given = (1, line * held, held), tuple(strides[1:])
         if line < width or held < channels:
-            raise _wrong(shape, format, strides)
+            raise _strides_error(shape, format, strides)
     # the stride of an axis with one element is meaningless: its source may report any number
     sizes = (found[1], height, width) if format in VECTORS else (channels, height, width)
     for size, want, have in zip(sizes, wanted, given):  # noqa: B905
         if size > 1 and have != want * itemsize:
-            raise _wrong(shape, format, strides)
+            raise _strides_error(shape, format, strides)
     return found
 
 
@@ -108,7 +108,7 @@ def pack(array: np.ndarray, format: str, strides: Sequence[int] = ()) -> np.ndar
 
     stored = np.empty(stored_shape(array.shape, array.itemsize, format, strides), array.dtype)
     word = _WORDS[array.itemsize]
-    source = np.ascontiguousarray(array).reshape(four(array.shape)).view(word)
+    source = np.ascontiguousarray(array).reshape(as_nchw(array.shape)).view(word)
     write(source, stored.view(word), format)
     return stored
 
@@ -133,7 +133,7 @@ def unpack(
     array = np.empty(tuple(shape), kind)
     word = _WORDS[kind.itemsize]
     stored = memory.reshape(-1).view(np.uint8).view(word).reshape(places)
-    read(stored, array.reshape(four(shape)).view(word), format)
+    read(stored, array.reshape(as_nchw(shape)).view(word), format)
     return array
 
 
@@ -149,9 +149,9 @@ def write(source: Any, stored: Any, format: str) -> None:
         channels = source.shape[1]
         stored[..., :width, channels:] = 0
         stored[..., width:, :] = 0
-        _spread(source, stored[..., :width, :channels].transpose(0, 3, 1, 2))
+        _scatter(source, stored[..., :width, :channels].transpose(0, 3, 1, 2))
     else:
-        _each_block(source, stored, _spread)
+        _each_block(source, stored, _scatter)
 
 
 def read(stored: Any, array: Any, format: str) -> None:
@@ -164,21 +164,17 @@ def read(stored: Any, array: Any, format: str) -> None:
     elif format in _CHANNELS_LAST:
         array[...] = stored[..., :width, : array.shape[1]].transpose(0, 3, 1, 2)
     else:
-        _each_block(array, stored, _gather)
+        import numpy as np
+
+        _each_block(array, stored, np.copyto)
 
 
-def _spread(planes: Any, vectors: Any) -> None:
+def _scatter(planes: Any, vectors: Any) -> None:
     import numpy as np
 
     # a ufunc iterates in the order of the axes, here along the pixels of a channel; an assignment
     # would iterate along the few channels of a pixel, in many short loops
     np.positive(planes, out=vectors)
-
-
-def _gather(planes: Any, vectors: Any) -> None:
-    import numpy as np
-
-    np.copyto(planes, vectors)
 
 
 def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> None:
@@ -188,7 +184,7 @@ def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> N
     pixels = height * width
     planes = tensor.reshape(batch, channels, pixels)
     vectors = stored.reshape(batch, groups, pixels, vector)
-    clearing = move is _spread
+    clearing = move is _scatter
 
     def blocks() -> Iterator[Tuple[int, int, int]]:
         for n in range(batch):
@@ -196,7 +192,7 @@ def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> N
                 for start in range(0, pixels, _BLOCK):
                     yield n, group, start
 
-    def one(block: Tuple[int, int, int]) -> None:
+    def move_block(block: Tuple[int, int, int]) -> None:
         n, group, start = block
         part = planes[n, group * vector : (group + 1) * vector, start : start + _BLOCK]
         places = vectors[n, group, start : start + _BLOCK]
@@ -208,12 +204,12 @@ def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> N
     threads = min(_MOST_THREADS, _processors())
     if tensor.nbytes < _THREADED_BYTES or threads == 1:
         for block in blocks():
-            one(block)
+            move_block(block)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(one, blocks()):
+        for _ in pool.map(move_block, blocks()):
             pass
 
 
@@ -223,7 +219,7 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _wrong(shape: Sequence[int], format: str, strides: Sequence[int]) -> DeviceError:
+def _strides_error(shape: Sequence[int], format: str, strides: Sequence[int]) -> DeviceError:
     return DeviceError(
         "the strides {} do not fit {} as {}".format(list(strides), list(shape), format),
         code="format.strides",

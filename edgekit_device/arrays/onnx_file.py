@@ -108,9 +108,6 @@ def as_text(value: Value) -> str:
     return as_bytes(value).tobytes().decode("utf-8")
 
 
-# Field numbers are those of onnx/onnx.proto (IR version 3 and
-# later): ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.output 2, name 3, op_type
-# 4; TensorProto.dims 1, data_type 2, name 8, external_data 13, data_location 14.
 @dataclass(frozen=True)
 class EngineWeight:
     """A weight that the engine lacks; ``dtype`` is None for a type without a NumPy name."""
@@ -140,6 +137,10 @@ class EngineFacts:
 def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
     """Reads nodes and stripped weights of an ONNX engine.
 
+    Field numbers are those of onnx/onnx.proto (IR version 3 and later): ModelProto.graph 7;
+    GraphProto.node 1, initializer 5; NodeProto.output 2, name 3, op_type 4; TensorProto.dims 1,
+    data_type 2, name 8, external_data 13, data_location 14.
+
     Raises:
         DeviceError: "engine.invalid" if the bytes are not an ONNX model, or an initializer's
             external location is not "stripped".
@@ -152,9 +153,9 @@ def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
                 continue
             for part, value in fields(graph):
                 if part == 1:
-                    nodes.append(_node(as_bytes(value)))
+                    nodes.append(_read_node(as_bytes(value)))
                 elif part == 5:
-                    weight = _weight(as_bytes(value), where)
+                    weight = _read_weight(as_bytes(value), where)
                     if weight is not None:
                         weights.append(weight)
     except (ValueError, IndexError) as error:
@@ -164,7 +165,7 @@ def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
     return EngineFacts(tuple(weights), tuple(nodes))
 
 
-def _node(data: memoryview) -> EngineNode:
+def _read_node(data: memoryview) -> EngineNode:
     name, op, outputs = "", "", []
     for number, value in fields(data):
         if number == 2:
@@ -176,7 +177,7 @@ def _node(data: memoryview) -> EngineNode:
     return EngineNode(name, op, tuple(outputs))
 
 
-def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
+def _read_weight(data: memoryview, where: str) -> Optional[EngineWeight]:
     name, kind, external, location = "", 0, False, b""
     shape: List[int] = []
     for number, value in fields(data):
@@ -203,9 +204,6 @@ def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
     return EngineWeight(name, DTYPES.get(kind), tuple(shape))
 
 
-# Field numbers of onnx/onnx.proto: TensorProto.dims 1, data_type 2, float_data 4, int32_data 5,
-# int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11, external_data 13,
-# data_location 14; StringStringEntryProto.key 1, value 2.
 @dataclass
 class OnnxTensor:
     """A tensor of the file whose values are not decoded yet.
@@ -229,6 +227,10 @@ class OnnxTensor:
 def read_tensor(data: memoryview) -> OnnxTensor:
     """Reads a TensorProto.
 
+    Field numbers of onnx/onnx.proto: TensorProto.dims 1, data_type 2, float_data 4, int32_data
+    5, int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11, external_data 13,
+    data_location 14; StringStringEntryProto.key 1, value 2.
+
     Raises:
         ValueError, IndexError: It is not a TensorProto.
     """
@@ -251,7 +253,7 @@ def read_tensor(data: memoryview) -> OnnxTensor:
     return found
 
 
-def values_of(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
+def decode_tensor(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
     """Returns the tensor's values; bfloat16 as uint16 bit patterns.
 
     Args:
@@ -276,20 +278,20 @@ def values_of(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
     for size in tensor.shape:
         count *= size
     if tensor.external:
-        array = np.frombuffer(_external(tensor, folder, count * kind.itemsize), kind)
+        array = np.frombuffer(_read_external(tensor, folder, count * kind.itemsize), kind)
     elif _RAW in tensor.parts:
         raw = b"".join(as_bytes(part).tobytes() for part in tensor.parts[_RAW][-1:])
         if len(raw) != count * kind.itemsize:
-            raise _size(tensor, len(raw), count * kind.itemsize)
+            raise _size_error(tensor, len(raw), count * kind.itemsize)
         array = np.frombuffer(raw, kind)
     else:
-        array = _typed(tensor, kind)
+        array = _decode_typed(tensor, kind)
     if array.size != count:
-        raise _size(tensor, array.nbytes, count * kind.itemsize)
+        raise _size_error(tensor, array.nbytes, count * kind.itemsize)
     return array.astype(kind.newbyteorder("="), copy=False).reshape(tensor.shape)
 
 
-def _typed(tensor: OnnxTensor, kind: Any) -> np.ndarray:
+def _decode_typed(tensor: OnnxTensor, kind: Any) -> np.ndarray:
     import numpy as np
 
     for number, parts in tensor.parts.items():
@@ -308,30 +310,34 @@ def _typed(tensor: OnnxTensor, kind: Any) -> np.ndarray:
     return np.empty(0, kind)
 
 
-def _external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> memoryview:
+def _read_external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> memoryview:
     location = tensor.places.get("location", "")
     if folder is None:
-        raise _outside(tensor, "its data lies outside the file, in {!r}".format(location[:80]))
+        raise _external_error(
+            tensor, "its data lies outside the file, in {!r}".format(location[:80])
+        )
     try:
         start = int(tensor.places.get("offset") or "0")
         length = int(tensor.places.get("length") or str(size))
     except ValueError as error:
-        raise _outside(tensor, "its offset is not a number") from error
+        raise _external_error(tensor, "its offset is not a number") from error
     # ONNX requires a location relative to the model's folder and inside it
     root = os.path.realpath(str(folder))
     path = os.path.realpath(os.path.join(root, location))
     if not location or os.path.isabs(location) or os.path.commonpath([root, path]) != root:
-        raise _outside(tensor, "{!r} is outside the model's folder".format(location[:80]))
+        raise _external_error(tensor, "{!r} is outside the model's folder".format(location[:80]))
     if not os.path.isfile(path):
-        raise _outside(tensor, "{!r} does not exist".format(location[:80]))
+        raise _external_error(tensor, "{!r} does not exist".format(location[:80]))
     with map_os_errors(path):
         data = map_file(Path(path))
     if start < 0 or length != size or start + length > len(data):
-        raise _outside(tensor, "{!r} is too short for its {} bytes".format(location[:80], size))
+        raise _external_error(
+            tensor, "{!r} is too short for its {} bytes".format(location[:80], size)
+        )
     return data[start : start + length]
 
 
-def _outside(tensor: OnnxTensor, reason: str) -> DeviceError:
+def _external_error(tensor: OnnxTensor, reason: str) -> DeviceError:
     return DeviceError(
         "the values of {!r} cannot be read: {}".format(tensor.name[:80], reason),
         code="model.external-data",
@@ -340,7 +346,7 @@ def _outside(tensor: OnnxTensor, reason: str) -> DeviceError:
     )
 
 
-def _size(tensor: OnnxTensor, found: int, wanted: int) -> DeviceError:
+def _size_error(tensor: OnnxTensor, found: int, wanted: int) -> DeviceError:
     return DeviceError(
         "{!r} holds {} bytes instead of {}".format(tensor.name[:80], found, wanted),
         code="model.invalid",

@@ -29,7 +29,7 @@ from typing import (
 
 from edgekit_device.arrays.npz import read_npz, receive_npz
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
-from edgekit_device.benchmark.measure import bench, cuda_of
+from edgekit_device.benchmark.measure import bench, find_cuda
 from edgekit_device.benchmark.measurement import (
     ColdStart,
     Fact,
@@ -47,12 +47,12 @@ from edgekit_device.benchmark.trtexec import cross_check
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import held_power
 from edgekit_device.board.samples import Monitor
-from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_of
+from edgekit_device.cuda.driver import choose_wait, open_cuda, wait_mode
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import TensorEntry
 from edgekit_device.release.releases import check_release, need_ready
-from edgekit_device.runtime.golden import frame_of, golden_inputs
+from edgekit_device.runtime.golden import golden_inputs, make_frame
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.refit import need_numpy
 from edgekit_device.store.root import Root
@@ -82,33 +82,31 @@ _PROFILED_RUNS = 10  # at most; a quick benchmark profiles fewer runs
 _KERNEL_TIME = "_kernel_time"
 
 
-# In order: power mode and clocks are set if requested, the release is opened (cold), its first
-# frame runs, the idle board is sampled, it warms up, and it is measured. Any end of the command
-# ends the sampling and restores power mode and clocks.
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Measurement:
-    """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
+    """Measures a release on this machine's clock: ``edgekit.device.bench/1``.
+
+    In order: power mode and clocks are set if requested, the release is opened (cold), its
+    first frame runs, the idle board is sampled, it warms up, and it is measured. Any end of the
+    command ends the sampling and restores power mode and clocks.
+    """
     need_numpy()
 
     given = arguments.settings
     settings = BenchSettings() if given is None else parse_settings(given)
-    on_stage = progress_reporter(settings) if arguments.progress else _nobody
+    on_stage = progress_reporter(settings) if arguments.progress else lambda stage: None
     npz = receive_npz(stdin) if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
     with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
-        found, planned = _measured(root, folder, arguments, settings, npz, on_stage)
+        found, planned = _measure_release(root, folder, arguments, settings, npz, on_stage)
         trtexec = None
         if settings.trtexec is not None:
             on_stage("trtexec")
-            checked = _only(check_release(root, folder), planned.variant)
+            checked = _select_variant(check_release(root, folder), planned.variant)
             trtexec = cross_check(root, folder, checked, settings.trtexec, planned.sizes)
     return replace(found, power=power.report, trtexec=trtexec)
 
 
-def _nobody(stage: str) -> None:
-    """Ignores a stage: the callback if the host did not request progress."""
-
-
-def _measured(
+def _measure_release(
     root: Root,
     folder: Path,
     arguments: argparse.Namespace,
@@ -117,13 +115,13 @@ def _measured(
     on_stage: Callable[[str], None],
 ) -> Tuple[Measurement, PlannedShape]:
     on_stage("open")
-    checked, whole, open_ms, before = _open(root, folder, arguments, settings.spin)
-    frames_given = given(read_npz(npz), whole.inputs) if npz else []
+    checked, whole, open_ms, before = _open_release(root, folder, arguments, settings.spin)
+    frames_given = split_frames(read_npz(npz), whole.inputs) if npz else []
     planned = planned_shape(whole, settings.shapes, frames_given)
     began = time.perf_counter()
     with whole.variant(planned.variant) as model:
         open_ms += (time.perf_counter() - began) * 1e3
-        data = data_of(_only(checked, planned.variant), frames_given, planned.sizes)
+        data = load_frames(_select_variant(checked, planned.variant), frames_given, planned.sizes)
         first = model.check(data.frames[0])
         began = time.perf_counter()
         model.run_lane(0, first)
@@ -131,8 +129,8 @@ def _measured(
         with BoardWatch(root.folder, settings.monitor_ms, on_stage) as watch:
             watch.idle(settings.idle_ms)
             frames = bench(model, data.frames, settings, watch.stage)
-            memory = memory_of(model, before)
-        runtime = runtime_of(model, settings, arguments.threads)
+            memory = measure_memory(model, before)
+        runtime = describe_runtime(model, settings, arguments.threads)
     nodes = None
     if settings.profile:
         on_stage("layers")
@@ -143,7 +141,7 @@ def _measured(
         frames,
         release=folder.name,
         settings=replace(
-            _requested(settings, arguments.threads, data.source),
+            _requested_settings(settings, arguments.threads, data.source),
             batch=shape[0] if shape else 1,
             shapes=sizes,
         ),
@@ -155,7 +153,7 @@ def _measured(
     ), planned
 
 
-def _open(
+def _open_release(
     root: Root, folder: Path, arguments: argparse.Namespace, spin: Optional[bool]
 ) -> Tuple[Checked, Model, float, Optional[Tuple[int, int]]]:
     """Opens the release; returns the bundle, the model, the milliseconds until it is ready, and the
@@ -164,12 +162,12 @@ def _open(
     began = time.perf_counter()
     checked = check_release(root, folder)
     need_ready(arguments.app, folder)
-    before = None if checked.manifest.backend == "reference" else _device(spin)
+    before = None if checked.manifest.backend == "reference" else _free_device_memory(spin)
     model = open_model(checked, arguments.threads)
     return checked, model, (time.perf_counter() - began) * 1e3, before
 
 
-def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
+def _free_device_memory(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
     try:
         if spin is not None:
             choose_wait(spin)
@@ -223,12 +221,12 @@ def planned_shape(
         ) from error
 
 
-def _only(checked: Checked, variant: int) -> Checked:
+def _select_variant(checked: Checked, variant: int) -> Checked:
     """Returns the bundle with only this variant."""
-    return replace(checked, manifest=checked.manifest.of_variant(variant))
+    return replace(checked, manifest=checked.manifest.select_variant(variant))
 
 
-def _requested(settings: BenchSettings, threads: int, data: str) -> MeasuredSettings:
+def _requested_settings(settings: BenchSettings, threads: int, data: str) -> MeasuredSettings:
     """Returns the settings as requested; "runtime" has the settings that took effect."""
     return MeasuredSettings(
         warmup_ms=settings.warmup_ms,
@@ -255,7 +253,7 @@ class BenchFrames(NamedTuple):
     notes: List[str]
 
 
-def data_of(
+def load_frames(
     checked: Checked,
     frames: Sequence[Dict[str, np.ndarray]] = (),
     sizes: Optional[Mapping[str, Tuple[int, ...]]] = None,
@@ -274,7 +272,7 @@ def data_of(
 
     manifest = checked.manifest
     if frames:
-        return _bounded("given", list(frames))
+        return _limit_frames("given", list(frames))
     own = {tensor.name: tensor.shape for tensor in manifest.inputs}
     if manifest.samples is not None and sizes in (None, own):
         cases = manifest.samples.cases
@@ -289,16 +287,16 @@ def data_of(
             }
             for case in few
         ]
-        return BenchFrames("samples", arrays, _notes(len(few), len(cases)))
+        return BenchFrames("samples", arrays, _repeat_notes(len(few), len(cases)))
     # a golden case of another shape has the same ranges of values and seed
     golden = [
         golden_inputs(manifest.inputs, case.seed, case.ranges, sizes or case.shapes)
         for case in manifest.golden[:_MOST_FRAMES]
     ]
-    return _bounded("golden", golden or [frame_of(manifest, sizes)])
+    return _limit_frames("golden", golden or [make_frame(manifest, sizes)])
 
 
-def given(
+def split_frames(
     arrays: Dict[str, np.ndarray], tensors: Sequence[TensorEntry]
 ) -> List[Dict[str, np.ndarray]]:
     """Returns one frame, or several if every array has an additional first axis.
@@ -321,13 +319,13 @@ def given(
     return [{name: array[i] for name, array in arrays.items()} for i in range(min(counts))]
 
 
-def _bounded(source: str, frames: List[Dict[str, np.ndarray]]) -> BenchFrames:
+def _limit_frames(source: str, frames: List[Dict[str, np.ndarray]]) -> BenchFrames:
     size = sum(array.nbytes for array in frames[0].values())
     most = max(1, min(_MOST_FRAMES, _MOST_BYTES // max(size, 1)))
-    return BenchFrames(source, frames[:most], _notes(min(most, len(frames)), len(frames)))
+    return BenchFrames(source, frames[:most], _repeat_notes(min(most, len(frames)), len(frames)))
 
 
-def _notes(used: int, there: int) -> List[str]:
+def _repeat_notes(used: int, there: int) -> List[str]:
     return [] if used == there else ["the first {} of {} frames are repeated".format(used, there)]
 
 
@@ -406,7 +404,7 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
     return report
 
 
-def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
+def measure_memory(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
     """Returns this process's memory and the device's, in bytes.
 
     Args:
@@ -414,8 +412,8 @@ def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
         before: The device's free and total memory before the model was opened; None if unknown.
             The difference includes memory that other processes took meanwhile.
     """
-    status = _status()
-    cuda = cuda_of(model)
+    status = _process_memory()
+    cuda = find_cuda(model)
     free, total = (None, None) if cuda is None else cuda.memory()
     taken = None if before is None or free is None else max(before[0] - free, 0)
     return MemoryTaken(
@@ -427,10 +425,10 @@ def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
     )
 
 
-def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRuntime:
+def describe_runtime(model: Model, settings: BenchSettings, threads: int) -> UsedRuntime:
     """Returns the runtime of the model and the requested flags that took effect."""
     graph, spin, transfers = settings.graph, settings.spin, settings.transfers
-    cuda = cuda_of(model)
+    cuda = find_cuda(model)
     notes = list(model.notes)
     flags: Dict[str, Flag] = {"streams": settings.streams, "threads": threads}
     if cuda is None:
@@ -441,16 +439,27 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRunti
                 "ignored, because the reference backend has no GPU: {}".format(", ".join(left))
             )
         flags.update(graph=False, spin=None, wait=None, transfers=None, buffers=None)
-        return UsedRuntime("onnxruntime", _onnxruntime(), flags, tuple(notes))
+        try:
+            import onnxruntime
 
-    wait = wait_of(cuda)
+            version: Optional[str] = str(onnxruntime.__version__)
+        except Exception:  # it ran the model: a missing name is not an error
+            version = None
+        return UsedRuntime("onnxruntime", version, flags, tuple(notes))
+
+    wait = wait_mode(cuda)
     if spin is not None and wait != ("spin" if spin else "blocking"):
         notes.append(
             "CUDA keeps its way of waiting ({}); the requested one was ignored".format(wait)
         )
     cudla = EngineRuntime("cudla")
     facts = [getattr(engine, "facts", cudla) for engine in model.engines.values()]
-    flags.update({name: _one([getattr(fact, name) for fact in facts]) for name in _ENGINE})
+    for name in _ENGINE:
+        different: List[Fact] = []
+        for fact in facts:
+            if getattr(fact, name) not in different:
+                different.append(getattr(fact, name))
+        flags[name] = different[0] if len(different) == 1 else tuple(different)
     flags.update(
         graph=graph,
         spin={"spin": True, "blocking": False}.get(wait),
@@ -468,23 +477,7 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRunti
     )
 
 
-def _one(values: List[Fact]) -> Flag:
-    different: List[Fact] = []
-    for value in values:
-        if value not in different:
-            different.append(value)
-    return different[0] if len(different) == 1 else tuple(different)
-
-
-def _onnxruntime() -> Optional[str]:
-    try:
-        import onnxruntime
-    except Exception:  # it ran the model: a missing name is not an error
-        return None
-    return str(onnxruntime.__version__)
-
-
-def _status() -> Dict[str, int]:
+def _process_memory() -> Dict[str, int]:
     """Returns the sizes in /proc/self/status in bytes."""
     found = {}
     try:
@@ -516,10 +509,10 @@ def profile(
     with tempfile.TemporaryDirectory() as folder:
         whole = open_model(checked, threads, Path(folder))
         with whole.variant(variant) as model:
-            return tuple(_profiled(checked, model, inputs, iterations))
+            return tuple(_profile_nodes(checked, model, inputs, iterations))
 
 
-def _profiled(
+def _profile_nodes(
     checked: Checked, model: Model, inputs: Dict[str, np.ndarray], iterations: int
 ) -> Iterator[MeasuredNode]:
     frame = model.check(inputs)
@@ -527,8 +520,8 @@ def _profiled(
         for _ in range(min(iterations, _PROFILED_RUNS) + 1):
             model.run_lane(lane.number, frame)
     # an engine that runs on several devices ends its profiling once
-    engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
-    times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
+    engines = {id(engine): (digest, engine) for (digest, _), engine in model.engines.items()}
+    times = {key: _profiled_times(checked, *pair) for key, pair in engines.items()}
     for lane in model.lanes:
         for segment in lane.segments:
             for node, op, spent in times[id(model.engines[segment.engine, segment.device])]:
@@ -542,7 +535,9 @@ def _profiled(
                 )
 
 
-def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str, List[float]]]:
+def _profiled_times(
+    checked: Checked, digest: str, engine: Any
+) -> List[Tuple[str, str, List[float]]]:
     if hasattr(engine, "node_times"):
         found: List[Tuple[str, str, List[float]]] = engine.node_times()
         return found
@@ -566,10 +561,12 @@ def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[flo
             name = name[: -len(_KERNEL_TIME)]
             times.setdefault(name, []).append(float(event["dur"]))
             ops[name] = event["args"].get("op_name", "")
-    return [(_original(name, known), ops[name], each[1:] or each) for name, each in times.items()]
+    return [
+        (_engine_node(name, known), ops[name], each[1:] or each) for name, each in times.items()
+    ]
 
 
-def _original(name: str, known: Dict[str, str]) -> str:
+def _engine_node(name: str, known: Dict[str, str]) -> str:
     """Returns the engine's node for ONNX Runtime's name, such as "fused Conv" or "y_nchwc"."""
     candidate = name
     while candidate:

@@ -141,7 +141,7 @@ class EventPairs:
                 return
 
 
-def by_host(events: Sequence[SegmentEvent]) -> bool:
+def lacks_device_times(events: Sequence[SegmentEvent]) -> bool:
     """Returns True if a segment has no time by the device's clock."""
     return any(event.device_ms is None for event in events)
 
@@ -149,7 +149,7 @@ def by_host(events: Sequence[SegmentEvent]) -> bool:
 def segment_times(model: Model, events: Sequence[SegmentEvent]) -> Tuple[SegmentTimes, ...]:
     """Returns the times of each segment that ran."""
     times: Dict[Tuple[int, int], List[float]] = {}
-    on_host = by_host(events)  # the same clock for all, since they are compared
+    on_host = lacks_device_times(events)  # the same clock for all, since they are compared
     for event in events:
         device_ms = None if on_host else event.device_ms
         spent = (event.end - event.start) * 1e3 if device_ms is None else device_ms
@@ -177,7 +177,7 @@ def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
     return sorted(whole)[-EVENT_FRAMES:]
 
 
-def first_of(
+def retained_start(
     events: Sequence[SegmentEvent], retained: Sequence[int], began: float
 ) -> Optional[float]:
     """Returns seconds from ``began``, the run's first measured frame, to the retained frames; None
@@ -239,6 +239,6 @@ def retained_copies(
             start_us=(span.start - zero) * 1e6,
             duration_us=span.ms * 1e3,
         )
-        for span in sorted(spans, key=lambda one: one.start)
+        for span in sorted(spans, key=lambda span: span.start)
         if span.frame in retained and span.phase != "compute"
     )

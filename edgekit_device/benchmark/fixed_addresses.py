@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.formats import convert, pack, unpack
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from edgekit_device.runtime.model import Model
 
 
-def why_not(model: Model, *, graph: bool) -> str:
+def find_obstacle(model: Model, *, graph: bool) -> str:
     """Returns why the model cannot run at fixed addresses, or as a CUDA graph; "" if it can."""
     segments = [segment for lane in model.lanes for segment in lane.segments]
     if graph:
@@ -46,7 +47,7 @@ class FixedLane:
     """A lane with its own stream, contexts and buffers, for a single thread.
 
     Args:
-        model: Its model; ``why_not`` returns "" for it.
+        model: Its model; ``find_obstacle`` returns "" for it.
         lane: The lane.
         frames: Checked inputs; they are cycled.
         cuda: The device.
@@ -80,8 +81,11 @@ class FixedLane:
         self._stream = cuda.stream()
         self._open.callback(cuda.destroy_stream, self._stream)
         try:
-            self._helds = self._hold(model, lane, frames)
-            self._back = self._outputs(lane)
+            self._contexts = self._open_contexts(model, lane, frames)
+            self._outputs_back = [
+                (name, self._tensors[name], self._pinned.take(self._tensors[name].nbytes))
+                for name in lane.outputs
+            ]
             # the first enqueue of a context initialises it and must not be captured
             self._upload(0)
             self._execute()
@@ -92,10 +96,10 @@ class FixedLane:
             self.close()
             raise
 
-    def _hold(
+    def _open_contexts(
         self, model: Model, lane: LaneRun, frames: Sequence[Dict[str, np.ndarray]]
     ) -> List[HeldContext]:
-        helds: List[HeldContext] = []
+        contexts: List[HeldContext] = []
         self._tensors: Dict[str, Any] = {}
         for segment in lane.segments:
             engine = model.engines[segment.engine, segment.device]
@@ -104,7 +108,7 @@ class FixedLane:
             for io in engine.inputs:
                 made = self._tensors.get(io.name)
                 if made is None:
-                    made = self._input(io, frames)
+                    made = self._place_input(io, frames)
                 elif (made.dtype, made.format, made.scale) != (io.dtype, io.format, io.scale) or (
                     io.format != "LINEAR" and made.strides != tuple(io.strides)
                 ):
@@ -117,12 +121,12 @@ class FixedLane:
                         hint="measure without a CUDA graph and with transfers",
                     )
                 feeds[io.name] = made
-            helds.append(self._open.enter_context(engine.held(feeds, where)))
+            contexts.append(self._open.enter_context(engine.held(feeds, where)))
             for name in segment.outputs:
-                self._tensors[name] = helds[-1].outputs[name]
-        return helds
+                self._tensors[name] = contexts[-1].outputs[name]
+        return contexts
 
-    def _input(self, io: IoEntry, frames: Sequence[Dict[str, np.ndarray]]) -> DeviceTensor:
+    def _place_input(self, io: IoEntry, frames: Sequence[Dict[str, np.ndarray]]) -> DeviceTensor:
         """Returns device memory for an input of the network; puts each frame's bytes in pinned
         memory.
         """
@@ -145,10 +149,6 @@ class FixedLane:
             place.ptr, place.nbytes, io.dtype, io.shape, io.format, io.strides, io.scale, place
         )
         return made
-
-    def _outputs(self, lane: LaneRun) -> List[Tuple[str, DeviceTensor, MemoryLease]]:
-        made = [(name, self._tensors[name]) for name in lane.outputs]
-        return [(name, tensor, self._pinned.take(tensor.nbytes)) for name, tensor in made]
 
     def _capture(self) -> CudaGraph:
         try:
@@ -176,7 +176,7 @@ class FixedLane:
         start = time.perf_counter()
         pairs = self._execute()
         if self._transfers:
-            for _, tensor, pinned in self._back:
+            for _, tensor, pinned in self._outputs_back:
                 self._cuda.copy(pinned.ptr, tensor.ptr, tensor.nbytes, "d2h", self._stream)
         self._cuda.synchronize(self._stream)
         if record is not None and len(pairs) == len(self._lane.segments):
@@ -185,7 +185,7 @@ class FixedLane:
     def results(self) -> Dict[str, np.ndarray]:
         """Returns the last frame's outputs, if they were copied."""
         found = {}
-        for name, tensor, pinned in self._back:
+        for name, tensor, pinned in self._outputs_back:
             array = unpack(
                 pinned.array(), tensor.shape, tensor.dtype, tensor.format, tensor.strides
             )
@@ -201,7 +201,10 @@ class FixedLane:
     def _execute(self) -> List[Tuple[int, int]]:
         """Enqueues the engines; returns the events around each engine, or around the graph."""
         marks = self._cuda.marks
-        works = [self._graph.launch] if self._graph else [self._bound(h) for h in self._helds]
+        if self._graph:
+            works: List[Callable[[], None]] = [self._graph.launch]
+        else:
+            works = [partial(context.enqueue, self._stream) for context in self._contexts]
         if marks is None:
             for work in works:
                 work()
@@ -216,9 +219,6 @@ class FixedLane:
             self._cuda.record(last, self._stream)
             pairs.append((first, last))
         return pairs
-
-    def _bound(self, held: HeldContext) -> Callable[[], None]:
-        return lambda: held.enqueue(self._stream)
 
     def _record_segments(
         self,

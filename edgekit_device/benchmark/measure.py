@@ -36,14 +36,14 @@ from typing import (
 from edgekit_device.benchmark.events import (
     EVENT_FRAMES,
     EventPairs,
-    by_host,
-    first_of,
+    lacks_device_times,
     retained_copies,
     retained_events,
     retained_frames,
+    retained_start,
     segment_times,
 )
-from edgekit_device.benchmark.fixed_addresses import FixedLane, why_not
+from edgekit_device.benchmark.fixed_addresses import FixedLane, find_obstacle
 from edgekit_device.benchmark.measurement import (
     MeasuredEvent,
     Measurement,
@@ -107,10 +107,12 @@ def bench(
             hint="use 1 to {}".format(_MOST_STREAMS),
         )
     frames = [model.check(frame) for frame in ([inputs] if isinstance(inputs, dict) else inputs)]
-    cuda = cuda_of(model)
-    fixed = at_fixed(model, graph=settings.graph, transfers=settings.transfers)
+    cuda = find_cuda(model)
+    fixed = needs_fixed_addresses(model, graph=settings.graph, transfers=settings.transfers)
     pace = Pace(settings.warmup_ms, settings.duration_s, settings.iterations, settings.sleep_ms)
-    runs = partial(fixed_runs, model, frames, graph=settings.graph, transfers=settings.transfers)
+    runs = partial(
+        make_fixed_run, model, frames, graph=settings.graph, transfers=settings.transfers
+    )
     with ExitStack() as stack:
         streams = [
             BenchStream(
@@ -118,7 +120,7 @@ def bench(
                 len(frames),
                 number,
                 settings.streams,
-                stack.enter_context(runs()) if fixed else ordinary_run(model, frames),
+                stack.enter_context(runs()) if fixed else make_run(model, frames),
                 cuda,
             )
             for number in range(settings.streams)
@@ -129,17 +131,17 @@ def bench(
     flight = FramesInFlight(None, (), None)
     if len(model.devices) > 1 and not fixed:
         on_stage("pipelined")
-        flight = in_flight(
+        flight = measure_in_flight(
             model,
             frames,
             iterations=settings.iterations,
             duration_s=settings.duration_s,
             began=began,
         )
-    return _measured(model, streams, began, settings.warmup_ms, flight)
+    return _summarise(model, streams, began, settings.warmup_ms, flight)
 
 
-def _measured(
+def _summarise(
     model: Model,
     streams: Sequence[BenchStream],
     began: float,
@@ -157,12 +159,15 @@ def _measured(
     retained = retained_frames(model, events)
     marks = [each.marks for each in streams if each.marks is not None]
     spans = [span for each in marks for span in each.read(EVENT_FRAMES)]
-    rates = tuple(_rate(number, each) for number, each in enumerate(streams))
+    rates = tuple(
+        StreamRate(number, len(each.latencies), len(each.latencies) / (each.ends[-1] - each.start))
+        for number, each in enumerate(streams)
+    )
     return Measurement(
         backend=model.backend,
         clock="cpu-measured" if model.backend == "reference" else "board-measured",
         warmup_ms=warmup_ms,
-        segments_clock="cpu" if by_host(events) else "gpu",
+        segments_clock="cpu" if lacks_device_times(events) else "gpu",
         iterations=len(latencies),
         duration_s=duration,
         latency_ms=summary(latencies),
@@ -172,17 +177,12 @@ def _measured(
         streams=rates if len(rates) > 1 else None,
         segments=segment_times(model, events),
         events=retained_events(events, retained, spans),
-        events_start_s=first_of(events, retained, began),
+        events_start_s=retained_start(events, retained, began),
         copies=retained_copies(spans, events, retained),
         pipelined=flight.pipelined,
         pipelined_events=flight.events,
         pipelined_start_s=flight.start_s,
     )
-
-
-def _rate(number: int, stream: BenchStream) -> StreamRate:
-    count = len(stream.latencies)
-    return StreamRate(number, count, count / (stream.ends[-1] - stream.start))
 
 
 def _phases(streams: Sequence[BenchStream]) -> Dict[str, Optional[Times]]:
@@ -289,7 +289,7 @@ class BenchStream:
             if pace.sleep_s:
                 time.sleep(pace.sleep_s)
 
-    def let_go(self) -> None:
+    def stop_recording(self) -> None:
         """Ends the recording, in the thread that measured."""
         if self._cuda is not None:
             self._cuda.observe(None)
@@ -315,7 +315,7 @@ def run_streams(
                 begin()
             only.measure(pace, stop)
         finally:
-            only.let_go()
+            only.stop_recording()
         return
     errors: List[BaseException] = []
     barrier = threading.Barrier(len(streams), begin)
@@ -332,7 +332,7 @@ def run_streams(
             stop.set()
             barrier.abort()
         finally:
-            stream.let_go()
+            stream.stop_recording()
 
     threads = [
         threading.Thread(target=work, args=(each,), name="edgekit-bench", daemon=True)
@@ -355,7 +355,7 @@ def run_streams(
         raise errors[0]
 
 
-def cuda_of(model: Model) -> Optional[Cuda]:
+def find_cuda(model: Model) -> Optional[Cuda]:
     """Returns the device that the model's engines run on; None for the reference backend."""
     for engine in model.engines.values():
         found: Optional[Cuda] = getattr(engine, "cuda", None)
@@ -364,7 +364,7 @@ def cuda_of(model: Model) -> Optional[Cuda]:
     return None
 
 
-def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
+def needs_fixed_addresses(model: Model, *, graph: bool, transfers: bool) -> bool:
     """Returns True if frames must run at fixed addresses; False for the reference backend.
 
     Raises:
@@ -373,7 +373,7 @@ def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
     if model.backend == "reference" or (transfers and not graph):
         return False
 
-    reason = why_not(model, graph=graph)
+    reason = find_obstacle(model, graph=graph)
     if reason:
         mode = "as a CUDA graph" if graph else "without transfers"
         raise DeviceError(
@@ -385,7 +385,7 @@ def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
     return True
 
 
-def ordinary_run(model: Model, frames: Sequence[Dict[str, np.ndarray]]) -> RunFrame:
+def make_run(model: Model, frames: Sequence[Dict[str, np.ndarray]]) -> RunFrame:
     """Returns a function that runs frames as for a caller of the model: arrays in, arrays out."""
 
     def run(lane: LaneRun, frame: int, number: int, record: Any) -> None:
@@ -395,7 +395,7 @@ def ordinary_run(model: Model, frames: Sequence[Dict[str, np.ndarray]]) -> RunFr
 
 
 @contextmanager
-def fixed_runs(
+def make_fixed_run(
     model: Model, frames: Sequence[Dict[str, np.ndarray]], *, graph: bool, transfers: bool
 ) -> Iterator[RunFrame]:
     """Yields a function that runs frames at fixed addresses, with its own contexts, stream and
@@ -404,7 +404,7 @@ def fixed_runs(
     Raises:
         DeviceError: As ``FixedLane``.
     """
-    cuda = cuda_of(model)
+    cuda = find_cuda(model)
     assert cuda is not None  # every engine is a plan
     made: Dict[int, FixedLane] = {}
     try:
@@ -418,8 +418,8 @@ def fixed_runs(
 
         yield run
     finally:
-        for one in made.values():
-            one.close()
+        for fixed_lane in made.values():
+            fixed_lane.close()
 
 
 class FramesInFlight(NamedTuple):
@@ -432,7 +432,7 @@ class FramesInFlight(NamedTuple):
     start_s: Optional[float]
 
 
-def in_flight(
+def measure_in_flight(
     model: Model,
     frames: Sequence[Dict[str, np.ndarray]],
     *,
@@ -474,5 +474,5 @@ def in_flight(
     return FramesInFlight(
         Pipelined(count, count / (end - start)),
         retained_events(events, retained),
-        first_of(events, retained, began),
+        retained_start(events, retained, began),
     )

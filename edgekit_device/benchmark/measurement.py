@@ -23,10 +23,10 @@ from edgekit_device.protocol.codec import (
     number,
     record,
     records,
-    says,
     shape,
     take,
     text,
+    with_schema,
 )
 from edgekit_device.protocol.fields import Clock
 
@@ -56,24 +56,6 @@ _TEXT = nullable(text())
 _WHOLE = nullable(_NUMBER)
 _READING = nullable(fields.reading)
 _NOTES = array(long_text)
-
-
-def _fact(value: Any) -> Flag:
-    if isinstance(value, list):
-        return tuple(_plain(one) for one in value)
-    return _plain(value)
-
-
-def _plain(value: Any) -> Fact:
-    if value is not None and not isinstance(value, (bool, int, float, str)):
-        fail("", "expected a flag's value")
-    found: Fact = value
-    return found
-
-
-says(_plain, type=("boolean", "number", "string", "null"))
-says(_fact, anyOf=(_plain, {"type": "array", "items": _plain}))
-_FACTS = mapping(_fact)
 _ON = nullable(flag)
 _FLAGS = {
     "streams": _WHOLE,
@@ -95,22 +77,40 @@ _FLAGS = {
 }
 
 
+def _flag(value: Any) -> Flag:
+    if isinstance(value, list):
+        return tuple(_flag_value(item) for item in value)
+    return _flag_value(value)
+
+
+def _flag_value(value: Any) -> Fact:
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        fail("", "expected a flag's value")
+    found: Fact = value
+    return found
+
+
+with_schema(_flag_value, type=("boolean", "number", "string", "null"))
+with_schema(_flag, anyOf=(_flag_value, {"type": "array", "items": _flag_value}))
+_FACTS = mapping(_flag)
+
+
 def _flags(value: Any) -> Mapping[str, Flag]:
     found: Mapping[str, Flag] = _FACTS(value)
     for name, rule in _FLAGS.items():
         held = found.get(name)
-        for one in held if isinstance(held, tuple) else (held,):
-            take(rule, one, name)
+        for item in held if isinstance(held, tuple) else (held,):
+            take(rule, item, name)
     return found
 
 
-says(
+with_schema(
     _flags,
     type="object",
     properties={
         name: {"anyOf": (rule, {"type": "array", "items": rule})} for name, rule in _FLAGS.items()
     },
-    additionalProperties=_fact,
+    additionalProperties=_flag,
 )
 
 
@@ -439,5 +439,5 @@ class Measurement:
     trtexec: Optional[TrtexecRuns] = member(
         nullable(record(TrtexecRuns)), absent=None, as_given=True
     )
-    environment: Optional[Mapping[str, Fact]] = member(nullable(mapping(_plain)), absent=None)
+    environment: Optional[Mapping[str, Fact]] = member(nullable(mapping(_flag_value)), absent=None)
     schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)

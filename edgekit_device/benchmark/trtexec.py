@@ -19,7 +19,7 @@ from edgekit_device.benchmark.settings import TrtexecOptions
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
-from edgekit_device.processes import ending_with_parent
+from edgekit_device.processes import end_with_parent
 from edgekit_device.protocol.codec import load
 from edgekit_device.protocol.manifest import CPU, IoEntry, SegmentEntry
 from edgekit_device.store.root import Root
@@ -53,21 +53,21 @@ def cross_check(
     program = find_trtexec()
     if checked.manifest.backend != "tensorrt":
         return TrtexecRuns(why="the reference backend has no TensorRT plan to run")
-    if checked.signer is None and _libraries(checked):
+    if checked.signer is None and _library_digests(checked):
         return TrtexecRuns(why="no trusted signature covers the libraries of its plugins")
     if program is None:
         return TrtexecRuns(why="trtexec is not on this board (package libnvinfer-bin)")
     runs = []
     for place, lane in enumerate(checked.manifest.lanes):
         for segment in lane.segments:
-            run = _one(root, release, checked, options, program, segment, sizes or {})
+            run = _run_segment(root, release, checked, options, program, segment, sizes or {})
             runs.append(
                 TrtexecRun(lane=place, index=segment.index, device=segment.device, **vars(run))
             )
     return TrtexecRuns(program=str(program), engines=tuple(runs))
 
 
-def _one(
+def _run_segment(
     root: Root,
     release: Path,
     checked: Checked,
@@ -82,18 +82,18 @@ def _one(
     if entry.kind != "plan":
         return PlanRun(why=_LOADABLE)
     try:
-        plan = _plan(release, checked, segment.engine, entry.stripped)
+        plan = _read_plan(release, checked, segment.engine, entry.stripped)
         if plan is None:
             return PlanRun(why="no plan with its weights is stored here: refit it again")
         arguments = list(options.always)
         arguments += options.gpu if segment.core is None else options.dla
         carries = entry.lean_embedded or entry.plugins_embedded
         arguments += options.version_compatible if carries else ()
-        arguments += _shapes(entry.inputs, sizes)
+        arguments += _shape_options(entry.inputs, sizes)
         with workspace(root.folder) as work:
             (work / "plan").write_bytes(plan)
             del plan
-            arguments += _plugins(checked, work, parse_version(entry.tensorrt))
+            arguments += _plugin_options(checked, work, parse_version(entry.tensorrt))
             return run_plan(program, arguments, work, segment.core, options.timeout_s)
     except DeviceError as error:
         return PlanRun(why=error.message)
@@ -101,7 +101,7 @@ def _one(
         return PlanRun(why="{}".format(error.strerror or error))
 
 
-def _shapes(inputs: Sequence[IoEntry], sizes: Mapping[str, Sequence[int]]) -> List[str]:
+def _shape_options(inputs: Sequence[IoEntry], sizes: Mapping[str, Sequence[int]]) -> List[str]:
     """Returns trtexec's option for the inputs with open sizes in the plan."""
     given = []
     for io in inputs:
@@ -112,16 +112,16 @@ def _shapes(inputs: Sequence[IoEntry], sizes: Mapping[str, Sequence[int]]) -> Li
     return ["--shapes=" + ",".join(given)] if given else []
 
 
-def _libraries(checked: Checked) -> List[str]:
+def _library_digests(checked: Checked) -> List[str]:
     """Returns the digests of the plugins' libraries."""
     found = (plugin.library for plugin in checked.manifest.plugins)
     return list(dict.fromkeys(digest for digest in found if digest is not None))
 
 
-def _plugins(checked: Checked, work: Path, tensorrt: Version) -> List[str]:
+def _plugin_options(checked: Checked, work: Path, tensorrt: Version) -> List[str]:
     """Writes the plugins' libraries to ``work`` and returns trtexec's options for these."""
     options = []
-    for number, digest in enumerate(_libraries(checked)):
+    for number, digest in enumerate(_library_digests(checked)):
         data, path = bytes(read_checked(checked, digest)), work / "plugin{}.so".format(number)
         path.write_bytes(data)
         # a library without an entry point registers its creators when it is opened
@@ -131,7 +131,7 @@ def _plugins(checked: Checked, work: Path, tensorrt: Version) -> List[str]:
     return options
 
 
-def _plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optional[Buffer]:
+def _read_plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optional[Buffer]:
     if not stripped:
         return read_checked(checked, engine)
     # a plan for each runtime that has loaded it; any will do, also the full runtime, as in trtexec
@@ -150,7 +150,7 @@ def run_plan(
     places = {"engine": work / "plan", "times": work / "times.json", "core": core}
     command: List[str] = [str(program), *arguments]
     for name, value in places.items():
-        command = [one.replace("{" + name + "}", str(value)) for one in command]
+        command = [argument.replace("{" + name + "}", str(value)) for argument in command]
     log = work / "console"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -161,7 +161,7 @@ def run_plan(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             # trtexec would otherwise keep the device busy until its end
-            preexec_fn=ending_with_parent(),  # noqa: PLW1509
+            preexec_fn=end_with_parent(),  # noqa: PLW1509
         )
         try:
             status = process.wait(timeout_s)

@@ -28,7 +28,7 @@ from edgekit_device.board.inventory import (
     tensorrt_versions,
 )
 from edgekit_device.errors import DeviceError
-from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, run_in_child
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -67,6 +67,8 @@ COMPARED = {
     "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
 }
 
+_TEXT = nullable(text())
+
 
 @document(frozen=True)
 class RememberedBoard:
@@ -75,9 +77,6 @@ class RememberedBoard:
     module: Optional[str] = member(nullable(text()), default=None)
     board_id: Optional[str] = member(nullable(text()), default=None)
     l4t: Optional[str] = member(nullable(text()), default=None)
-
-
-_TEXT = nullable(text())
 
 
 @document(frozen=True)
@@ -410,7 +409,7 @@ def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
         question(report)
 
     try:
-        in_child(work, on_report=found.update, limit_s=_TIMEOUT_S)
+        run_in_child(work, on_report=found.update, limit_s=_TIMEOUT_S)
     except DeviceError as error:
         return found, error.message
     except ChildTooSlow:

@@ -71,7 +71,7 @@ def default_system() -> Path:
     return Path(os.environ.get("EDGEKIT_SYSTEM") or "/")
 
 
-def text_of(path: Path, most: int = 1 << 16) -> str:
+def read_text(path: Path, most: int = 1 << 16) -> str:
     """Returns the start of a text file; "" if it cannot be read."""
     try:
         with path.open("rb") as file:
@@ -82,19 +82,19 @@ def text_of(path: Path, most: int = 1 << 16) -> str:
 
 def l4t(root: Path) -> Optional[str]:
     """Returns the version of Jetson Linux, "36.4.3", from /etc/nv_tegra_release."""
-    found = _RELEASE.search(text_of(root / "etc/nv_tegra_release"))
+    found = _RELEASE.search(read_text(root / "etc/nv_tegra_release"))
     return "{}.{}".format(*found.groups()) if found else None
 
 
 def module(root: Path) -> Optional[str]:
     """Returns the device tree's model, "NVIDIA Jetson AGX Orin Developer Kit"."""
-    text = text_of(root / "proc/device-tree/model").strip("\0 \n")
+    text = read_text(root / "proc/device-tree/model").strip("\0 \n")
     return text or None
 
 
 def board_id(root: Path) -> Optional[str]:
     """Returns the module's part number, "p3701-0005", from the device tree's "compatible"."""
-    text = text_of(root / "proc/device-tree/compatible")
+    text = read_text(root / "proc/device-tree/compatible")
     numbers = _BOARD_ID.findall(text)
     modules = [number for number in numbers if "+" + number in text]
     for number in [*modules, *numbers]:
@@ -104,13 +104,13 @@ def board_id(root: Path) -> Optional[str]:
 
 def boot_id(root: Path) -> str:
     """Returns the id of this boot of the system; "" if unknown."""
-    return text_of(root / "proc/sys/kernel/random/boot_id").strip()
+    return read_text(root / "proc/sys/kernel/random/boot_id").strip()
 
 
 def libraries(root: Path) -> Dict[str, Dict[str, str]]:
     """Returns path and version by kind ("full", "lean", "cudla", ...), the highest version."""
     found: Dict[str, Dict[str, str]] = {}
-    for folder in _folders(root):
+    for folder in _library_folders(root):
         try:
             listed = os.listdir(str(folder))
         except OSError:
@@ -133,7 +133,7 @@ def cuda_version(root: Path) -> Optional[str]:
     """Returns CUDA's version from the toolkit's own file, else from the runtime library's name."""
     for path in sorted(root.glob("usr/local/cuda*/version.json"), reverse=True):
         try:
-            return str(json.loads(text_of(path))["cuda"]["version"])
+            return str(json.loads(read_text(path))["cuda"]["version"])
         except (ValueError, KeyError, TypeError):
             continue
     return libraries(root).get("cudart", {}).get("version") or None
@@ -153,13 +153,13 @@ def dla_devices(root: Path) -> List[str]:
 
 def memory(root: Path) -> Dict[str, Optional[int]]:
     """Returns bytes of memory: "total" and "available"."""
-    text = text_of(root / "proc/meminfo")
+    text = read_text(root / "proc/meminfo")
     found = dict(re.findall(r"^(MemTotal|MemAvailable):\s*(\d+) kB", text, re.MULTILINE))
     sizes = {name: int(value) * 1024 for name, value in found.items()}
     return {"total": sizes.get("MemTotal"), "available": sizes.get("MemAvailable")}
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def _library_folders(root: Path) -> Iterator[Path]:
     for pattern in _FOLDERS:
         yield from sorted(root.glob(pattern))
     if root == Path("/"):
@@ -178,11 +178,13 @@ def _file_version(path: Path) -> str:
     return found.group() if found else ""
 
 
-# Like ``importlib.metadata``, whose import alone takes as long as a small command: a folder
-# ``NAME-VERSION.dist-info`` with METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, a file or a folder
-# with PKG-INFO (packaging.python.org, "Recording installed projects").
 def recorded_version(name: str) -> Optional[str]:
-    """Returns the version of the distribution ``name``; None if it has no record."""
+    """Returns the version of the distribution ``name``; None if it has no record.
+
+    Like ``importlib.metadata``, whose import alone takes as long as a small command: a folder
+    ``NAME-VERSION.dist-info`` with METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, a file or a
+    folder with PKG-INFO (packaging.python.org, "Recording installed projects").
+    """
     wanted = _SEPARATORS.sub("_", name).lower()
     for folder in sys.path:
         try:
@@ -195,20 +197,15 @@ def recorded_version(name: str) -> Optional[str]:
                 continue
             if _SEPARATORS.sub("_", stem.partition("-")[0]).lower() != wanted:
                 continue
-            for path in _records(os.path.join(folder, entry)):
-                version = _read(path)
+            path = os.path.join(folder, entry)
+            for record in (os.path.join(path, "METADATA"), os.path.join(path, "PKG-INFO"), path):
+                version = _read_record(record)
                 if version is not None:
                     return version
     return None
 
 
-def _records(path: str) -> Iterator[str]:
-    yield os.path.join(path, "METADATA")
-    yield os.path.join(path, "PKG-INFO")
-    yield path
-
-
-def _read(path: str) -> Optional[str]:
+def _read_record(path: str) -> Optional[str]:
     try:
         with open(path, "rb") as file:
             # headers end with an empty line; a description may follow
@@ -219,7 +216,7 @@ def _read(path: str) -> Optional[str]:
     return found.group(1).decode("utf-8", "replace") if found else None
 
 
-def output_of(argv: Sequence[str]) -> Optional[str]:
+def command_output(argv: Sequence[str]) -> Optional[str]:
     """Returns a command's output; None if it is missing, fails or hangs."""
     try:
         done = subprocess.run(
@@ -291,10 +288,13 @@ def module_version(name: str) -> Optional[str]:
     if spec is None:
         return None
     if spec.origin:
-        said = _ASSIGNED.search(text_of(Path(spec.origin), 1 << 20))
+        said = _ASSIGNED.search(read_text(Path(spec.origin), 1 << 20))
         if said:
             return said.group(1)
-    for distribution in _distributions(name):
+    base = name.replace("_", "-")
+    # NVIDIA's wheels have CUDA's major version in their names
+    names = (base.replace("tensorrt", "tensorrt-cu" + cuda, 1) for cuda in ("11", "12", "13"))
+    for distribution in (base, *names):
         version = recorded_version(distribution)
         if version is not None:
             return version
@@ -311,11 +311,6 @@ def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
         if (system / name).is_file():
             return system / name
     return None
-
-
-def _distributions(name: str) -> List[str]:
-    base = name.replace("_", "-")
-    return [base, *(base.replace("tensorrt", "tensorrt-cu" + n, 1) for n in ("11", "12", "13"))]
 
 
 def account_groups() -> List[str]:

@@ -21,12 +21,13 @@ import platform
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, BinaryIO, Iterator, List, Optional, Sequence
 
 from edgekit_device.board import inventory
-from edgekit_device.board.inventory import default_system, text_of
+from edgekit_device.board.inventory import default_system, read_text
 from edgekit_device.board.power_tools import PowerTools
 from edgekit_device.board.samples import LiveSample, Monitor, MonitorFacts, Sample
 from edgekit_device.board.sampling import SampleStream, SamplingLine
@@ -160,9 +161,14 @@ class Sampler:
                 process.wait()
         if output is None:
             return []
+        found = []
         with output:
             output.seek(0)
-            return [line for line in map(_line, output) if line is not None]
+            for line in output:
+                # the last line is truncated if the process was killed
+                with suppress(DeviceError):
+                    found.append(read(SamplingLine, parse_json(line, "the sampling process")))
+        return found
 
 
 def monitor_facts(system: Path) -> MonitorFacts:
@@ -177,16 +183,9 @@ def monitor_facts(system: Path) -> MonitorFacts:
     )
 
 
-def _line(line: bytes) -> Optional[SamplingLine]:
-    try:
-        return read(SamplingLine, parse_json(line, "the sampling process"))
-    except DeviceError:
-        return None  # truncated, because the process was killed
-
-
 def release_warning(system: Path) -> str:
     """Returns a warning if the file exists but has an unknown format; else ""."""
-    text = text_of(system / "etc/nv_tegra_release")
+    text = read_text(system / "etc/nv_tegra_release")
     if not text.strip() or inventory.l4t(system) is not None:
         return ""
     return "/etc/nv_tegra_release has an unknown form: {!r}".format(text[:80])
@@ -212,7 +211,9 @@ def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ite
             line = replace(line, interval_ms=interval_ms, facts=monitor_facts(system))
         if real and at >= mode_due:
             mode_due = at + _MODE_EVERY_S
-            line = replace(line, power_mode=_power_mode())
+            with suppress(DeviceError):
+                mode = PowerTools().mode()
+                line = replace(line, power_mode=None if mode is None else mode.name)
         news = (len(stream.warnings), len(stream.unknown.counts))
         if news != reported:
             reported = news
@@ -222,11 +223,3 @@ def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ite
         yield dump(line)
         if number == arguments.count:
             return
-
-
-def _power_mode() -> Optional[str]:
-    try:
-        mode = PowerTools().mode()
-    except DeviceError:
-        return None
-    return None if mode is None else mode.name

@@ -1,7 +1,12 @@
 """Power mode and clocks of a measurement: set before it, and always restored after it.
 A guard process (``run_guard``) writes a durable journal, changes mode and clocks, waits for its
-caller to end in any way, and restores them. If the guard is killed or the power fails, ``mend``
-restores them when the next command runs.
+caller to end in any way, and restores them. If the guard is killed or the power fails,
+``restore_interrupted`` restores them when the next command runs.
+
+ROOT/power.json holds the previous state from before the first change until the restoration ends: a
+process that finds it while nobody holds ROOT/power.lock restores the state. The changes are, in
+this order: journal, store clocks, mode, lock clocks; the restoration: mode, stored clocks (they
+belong to the old mode), their file, journal. Each step of the restoration may run twice.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from edgekit_device.board.power_tools import (
     PowerTools,
     PresentMode,
     find_mode,
-    gates,
+    power_gates,
 )
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import durable_folder, fsync_folder, locked, write_durably
@@ -47,12 +52,6 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failure
-
-# ROOT/power.json holds the previous state from before the first change until the restoration ends:
-# a process that finds it while nobody holds ROOT/power.lock restores the state. The changes are, in
-# this order: journal, store clocks, mode, lock clocks; the restoration: mode, stored clocks (they
-# belong to the old mode), their file, journal. Each step of the restoration may run twice.
-
 
 SCHEMA = "edgekit.power/1"
 JOURNAL = "power.json"
@@ -101,14 +100,14 @@ class HoldRequest:
 
 
 @document(frozen=True)
-class PowerLook:
+class PowerState:
     """The power mode, and the clocks by name, at one time; None if no program shows them."""
 
     mode: Optional[PresentMode] = member(_PRESENT)
     clocks: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS)
 
     @classmethod
-    def of(cls, tools: PowerTools) -> "PowerLook":
+    def of(cls, tools: PowerTools) -> "PowerState":
         """Returns the present mode and clocks."""
         return cls(tools.mode(), tools.clocks())
 
@@ -117,16 +116,16 @@ class PowerLook:
 class HeldPower:
     """The board before and during the measurement; ``locked``: every clock is at its maximum."""
 
-    before: PowerLook = member(record(PowerLook))
-    during: PowerLook = member(record(PowerLook))
+    before: PowerState = member(record(PowerState))
+    during: PowerState = member(record(PowerState))
     locked: bool = member(flag)
 
 
 @document(frozen=True)
-class _Undone:
+class _Restored:
     """The board after the restoration, and sentences about values that differ from before."""
 
-    after: PowerLook = member(record(PowerLook))
+    after: PowerState = member(record(PowerState))
     notes: Tuple[str, ...] = member(_NOTES)
     failed: bool = member(flag, absent=False)
 
@@ -140,7 +139,7 @@ class _GuardAnswer:
 
     held: Optional[HeldPower] = member(record(HeldPower), absent=None)
     notes: Tuple[str, ...] = member(_NOTES, absent=())
-    undone: Optional[_Undone] = member(record(_Undone), absent=None)
+    undone: Optional[_Restored] = member(record(_Restored), absent=None)
     error: Optional[Failure] = member(record(Failure), absent=None)
 
 
@@ -185,7 +184,7 @@ class PowerReport:
     @classmethod
     def of(
         cls,
-        looks: Tuple[PowerLook, PowerLook, PowerLook],
+        looks: Tuple[PowerState, PowerState, PowerState],
         *,
         locked: bool,
         changed: bool,
@@ -218,11 +217,11 @@ def hold(
     Raises:
         DeviceError: "power...."; the caller reverts partial changes with ``undo``.
     """
-    look = PowerLook.of(tools)
+    look = PowerState.of(tools)
     before = wanted = None
     if mode is not None:
         wanted = find_mode(mode, system)
-        before = _way_back(look.mode, wanted, system)
+        before = _mode_to_restore(look.mode, wanted, system)
     if lock and not tools.has("jetson_clocks"):
         tools.lock()  # raises "power.missing"
     change = wanted is not None and before is not None and wanted.id != before.id
@@ -242,16 +241,16 @@ def hold(
             stored=str(tools.clocks_file) if stores else None,
             state="storing" if stores else "set",
         )
-        _write(folder, journal)
+        _write_journal(folder, journal)
         if stores:
             tools.store()
-            _write(folder, replace(journal, state="set"))
+            _write_journal(folder, replace(journal, state="set"))
         if change and wanted is not None:
             tools.set_mode(wanted.id)
-            _need_mode(tools, wanted)
+            _check_mode(tools, wanted)
         if lock:
             tools.lock()
-    return HeldPower(look, PowerLook.of(tools), lock)
+    return HeldPower(look, PowerState.of(tools), lock)
 
 
 def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]:
@@ -269,14 +268,14 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
     notes: List[str] = []
     try:
         if journal.state == "set":
-            notes += _mode_back(tools, journal)
+            notes += _restore_mode(tools, journal)
             # after a restart nvpmodel has set the clocks, and the file no longer exists
             if journal.stored and tools.clocks_file.exists() and not notes:
                 tools.restore()
         if journal.stored:
             tools.forget()
     except DeviceError as error:
-        _write(folder, replace(journal, error=Failure.of(error)))
+        _write_journal(folder, replace(journal, error=Failure.of(error)))
         raise
     with map_os_errors(str(folder / JOURNAL)):
         (folder / JOURNAL).unlink()
@@ -289,7 +288,7 @@ def read_journal(folder: Path) -> Optional[PowerJournal]:
     return load(PowerJournal, folder / JOURNAL)
 
 
-def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
+def _restore_mode(tools: PowerTools, journal: PowerJournal) -> List[str]:
     before, wanted = journal.before, journal.wanted
     if before is None or wanted is None:
         return []
@@ -308,11 +307,13 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
         # nvpmodel may require a restart even for the present mode
         if error.code != "power.restart" or now is None or now.id != before.id:
             raise
-    _need_mode(tools, before)
+    _check_mode(tools, before)
     return []
 
 
-def _way_back(before: Optional[PresentMode], wanted: NvpmodelMode, system: Path) -> NvpmodelMode:
+def _mode_to_restore(
+    before: Optional[PresentMode], wanted: NvpmodelMode, system: Path
+) -> NvpmodelMode:
     """Returns the mode to restore after ``wanted``."""
     if before is None or before.id is None:
         raise DeviceError(
@@ -322,7 +323,7 @@ def _way_back(before: Optional[PresentMode], wanted: NvpmodelMode, system: Path)
             where="nvpmodel -q",
             hint="run `sudo nvpmodel -q` on the board, or `edgekit doctor --setup`",
         )
-    here, there = gates(before.id, system), gates(wanted.id, system)
+    here, there = power_gates(before.id, system), power_gates(wanted.id, system)
     if before.id != wanted.id and here is not None and here != there:
         raise DeviceError(
             "power mode {} enables other parts of the GPU than {}: changing to it and back "
@@ -335,7 +336,7 @@ def _way_back(before: Optional[PresentMode], wanted: NvpmodelMode, system: Path)
     return NvpmodelMode(before.id, before.name)
 
 
-def _need_mode(tools: PowerTools, wanted: NvpmodelMode) -> None:
+def _check_mode(tools: PowerTools, wanted: NvpmodelMode) -> None:
     now = tools.mode()
     if now is not None and now.id not in (wanted.id, None):
         raise DeviceError(
@@ -346,7 +347,7 @@ def _need_mode(tools: PowerTools, wanted: NvpmodelMode) -> None:
         )
 
 
-def _write(folder: Path, journal: PowerJournal) -> None:
+def _write_journal(folder: Path, journal: PowerJournal) -> None:
     with map_os_errors(str(folder / JOURNAL)):
         durable_folder(folder)
         write_durably(folder / JOURNAL, dump(journal))
@@ -389,31 +390,33 @@ def held_power(
             "power.not-allowed", "power.busy" or "power.failed"; the board is then unchanged.
     """
     power = PowerRecord()
-    system, clocks_file = _places(system, clocks_file)
+    system, clocks_file = _default_paths(system, clocks_file)
     if mode is None and not lock:
         tools = PowerTools(clocks_file)
-        left = mend(folder, system=system, clocks_file=clocks_file)
-        before = PowerLook.of(tools)
+        left = restore_interrupted(folder, system=system, clocks_file=clocks_file)
+        before = PowerState.of(tools)
         try:
             yield power
         finally:
-            power.report = _looked(tools, before, [left] if left else [])
+            power.report = _unchanged_report(tools, before, [left] if left else [])
         return
     guard = _Guard(HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s))
     try:
         yield power
     finally:
-        power.report = _whole(guard, guard.let_go())
+        power.report = _held_report(guard, guard.release())
 
 
-def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") -> Optional[str]:
+def restore_interrupted(
+    folder: Path, *, system: Optional[Path] = None, clocks_file: str = ""
+) -> Optional[str]:
     """Restores the state that a dead benchmark left; returns a sentence about it, or None.
 
     Never raises, because commands call it before their own work.
     """
     if not (folder / JOURNAL).exists():
         return None
-    system, clocks_file = _places(system, clocks_file)
+    system, clocks_file = _default_paths(system, clocks_file)
     try:
         with locked(folder / LOCK, wait_s=0.0):
             journal = read_journal(folder)
@@ -430,7 +433,7 @@ def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") 
     return "restoring power mode and clocks after an interrupted benchmark" + more
 
 
-def _places(system: Optional[Path], clocks_file: str) -> Tuple[Path, str]:
+def _default_paths(system: Optional[Path], clocks_file: str) -> Tuple[Path, str]:
     system = default_system() if system is None else system
     return system, clocks_file or str(system / CLOCKS_FILE.lstrip("/"))
 
@@ -458,7 +461,7 @@ class _Guard:
             self._close()
             raise
 
-    def let_go(self) -> _Undone:
+    def release(self) -> _Restored:
         """Ends the guard; returns its last answer, or the reason if it gave none."""
         try:
             self._end_input()
@@ -469,7 +472,7 @@ class _Guard:
             text = "not restored: {}{}".format(
                 error.message, "; " + error.hint if error.hint else ""
             )
-            return _Undone(PowerLook(None, None), (text,), failed=True)
+            return _Restored(PowerState(None, None), (text,), failed=True)
         finally:
             self._close()
 
@@ -504,7 +507,7 @@ class _Guard:
                 self._process.stdout.close()
 
 
-def _whole(guard: _Guard, undone: _Undone) -> PowerReport:
+def _held_report(guard: _Guard, undone: _Restored) -> PowerReport:
     held = guard.held
     return PowerReport.of(
         (held.before, held.during, undone.after),
@@ -515,23 +518,19 @@ def _whole(guard: _Guard, undone: _Undone) -> PowerReport:
     )
 
 
-def _looked(tools: PowerTools, before: PowerLook, notes: List[str]) -> Optional[PowerReport]:
-    after = PowerLook.of(tools)
-    if before == PowerLook(None, None) == after:
+def _unchanged_report(
+    tools: PowerTools, before: PowerState, notes: List[str]
+) -> Optional[PowerReport]:
+    after = PowerState.of(tools)
+    if before == PowerState(None, None) == after:
         return None
     clocks = before.clocks
     held = clocks is not None and all(
-        one.locked for name, one in clocks.items() if name == "gpu" or name.startswith("cpu")
+        clock.locked for name, clock in clocks.items() if name == "gpu" or name.startswith("cpu")
     )
     return PowerReport.of(
         (before, before, after), locked=held, changed=False, restored=True, notes=notes
     )
-
-
-# The guard reads a pipe from the measuring process. The pipe closes when that process ends in any
-# way, and the guard restores the state. The guard has its own session, so that signals to the
-# measuring process (Ctrl-C, a lost connection) do not reach it. If the guard is killed, the journal
-# stays for the next command.
 
 
 class _CallerEnded(Exception):
@@ -539,10 +538,16 @@ class _CallerEnded(Exception):
 
 
 def run_guard() -> None:
-    """Runs the guard: reads the request from the command line, writes JSON lines to stdout."""
+    """Runs the guard: reads the request from the command line, writes JSON lines to stdout.
+
+    The guard reads a pipe from the measuring process. The pipe closes when that process ends in
+    any way, and the guard restores the state. The guard has its own session, so that signals to
+    the measuring process (Ctrl-C, a lost connection) do not reach it. If the guard is killed,
+    the journal stays for the next command.
+    """
     request = read(HoldRequest, json.loads(sys.argv[1]))
-    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-        signal.signal(one, signal.SIG_IGN)
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
     os.chdir("/")
     folder, system = Path(request.root), Path(request.system)
     tools = PowerTools(request.clocks_file)
@@ -550,16 +555,16 @@ def run_guard() -> None:
         with locked(folder / LOCK, wait_s=request.wait_s):
             _wait_and_undo(folder, tools, system, request)
     except DeviceError as error:
-        _say(_GuardAnswer(error=Failure.of(_explained(error, folder))))
+        _write_answer(_GuardAnswer(error=Failure.of(_busy_error(error, folder))))
 
 
 def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldRequest) -> None:
     left = undo(folder, tools, system)  # of a dead guard
     error: Optional[DeviceError] = None
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _raise_caller_ended)
     try:
         held = hold(folder, tools, request.mode, request.lock, system)
-        _say(_GuardAnswer(held=held, notes=tuple(left)))
+        _write_answer(_GuardAnswer(held=held, notes=tuple(left)))
         sys.stdin.buffer.read()  # returns once the measuring process closes the pipe or ends
     except _CallerEnded:
         pass
@@ -569,14 +574,14 @@ def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldR
     notes = undo(folder, tools, system)
     if error is not None:
         raise error
-    _say(_GuardAnswer(undone=_Undone(PowerLook.of(tools), tuple(notes))))
+    _write_answer(_GuardAnswer(undone=_Restored(PowerState.of(tools), tuple(notes))))
 
 
-def _end(number: int, frame: Any) -> None:
+def _raise_caller_ended(number: int, frame: Any) -> None:
     raise _CallerEnded
 
 
-def _explained(error: DeviceError, folder: Path) -> DeviceError:
+def _busy_error(error: DeviceError, folder: Path) -> DeviceError:
     if error.code != "board.busy":
         return error
     return DeviceError(
@@ -587,7 +592,7 @@ def _explained(error: DeviceError, folder: Path) -> DeviceError:
     )
 
 
-def _say(answer: _GuardAnswer) -> None:
+def _write_answer(answer: _GuardAnswer) -> None:
     try:
         sys.stdout.buffer.write(dump(answer))
         sys.stdout.flush()

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from edgekit_device.board.inventory import text_of
+from edgekit_device.board.inventory import read_text
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, flag, member, nullable, text
@@ -98,7 +98,7 @@ def parse_modes(text: str) -> List[NvpmodelMode]:
 
 def read_modes(system: Path = Path("/")) -> List[NvpmodelMode]:
     """Returns every mode from /etc/nvpmodel.conf, which every account can read."""
-    return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
+    return parse_modes(read_text(system / "etc/nvpmodel.conf", 1 << 20))
 
 
 def parse_clocks(text: str) -> Dict[str, ClockEntry]:
@@ -142,9 +142,9 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
             where="/" + CONF,
             hint="remove --power-mode: only a Jetson has power modes",
         )
-    plain = _plain(wanted)
+    plain = _normalise_name(wanted)
     for mode in modes:
-        if plain in (_plain(mode.name), str(mode.id)):
+        if plain in (_normalise_name(mode.name), str(mode.id)):
             return mode
     names = ", ".join("{} ({})".format(mode.name, mode.id) for mode in modes)
     raise DeviceError(
@@ -155,7 +155,7 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
     )
 
 
-def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
+def power_gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
     """Returns the parts of the GPU that a mode power-gates, by nvpmodel's names; None for an
     unknown mode.
 
@@ -163,7 +163,7 @@ def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str,
     restart ("Golden image context is already created").
     """
     found: Optional[Dict[str, str]] = None
-    for line in _lines(system):
+    for line in read_text(system / CONF, 1 << 20).splitlines():
         head = _HEAD.search(line)
         if head:
             if found is not None:
@@ -178,21 +178,18 @@ def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str,
     return found
 
 
-def _lines(system: Path) -> List[str]:
-    return text_of(system / CONF, 1 << 20).splitlines()
-
-
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     plain = name.strip().upper().replace(" ", "_")
     return plain[5:] if plain.startswith("MODE_") else plain
 
 
-# Stored clocks are in /run, because only root can write there (``jetson_clocks --restore`` writes
-# the file's values into any files that it names), and because it is empty after a restart, when
-# nvpmodel sets the clocks again. nvpmodel never restarts the board: its question gets end of file,
-# which means no.
 class PowerTools:
     """The board's two programs.
+
+    Stored clocks are in /run, because only root can write there (``jetson_clocks --restore``
+    writes the file's values into any files that it names), and because it is empty after a
+    restart, when nvpmodel sets the clocks again. nvpmodel never restarts the board: its
+    question gets end of file, which means no.
 
     Args:
         clocks_file: File for the previous clocks while they are locked.
@@ -216,7 +213,7 @@ class PowerTools:
         """Returns the present mode; None if nvpmodel does not print it."""
         if not self.has("nvpmodel"):
             return None
-        said = self._shown("nvpmodel", "-q", shows="Power Mode")
+        said = self._read_output("nvpmodel", "-q", shows="Power Mode")
         name, number = parse_power_mode(said)
         return None if name is None else PresentMode(name, number)
 
@@ -224,7 +221,7 @@ class PowerTools:
         """Returns the clocks from ``jetson_clocks --show``; None if it prints none."""
         if not self.has("jetson_clocks"):
             return None
-        return parse_clocks(self._shown("jetson_clocks", "--show", shows="MaxFreq")) or None
+        return parse_clocks(self._read_output("jetson_clocks", "--show", shows="MaxFreq")) or None
 
     def set_mode(self, number: int) -> None:
         """``nvpmodel -m``.
@@ -244,11 +241,11 @@ class PowerTools:
                     "run `sudo nvpmodel -m {}` on the board and let it restart, then measure"
                 ).format(number),
             )
-        self._need(done, "nvpmodel", "-m", str(number))
+        self._raise_failure(done, "nvpmodel", "-m", str(number))
 
     def store(self) -> None:
         """``jetson_clocks --store``: the present clocks, for ``restore``."""
-        self._checked("jetson_clocks", "--store", str(self.clocks_file))
+        self._run_checked("jetson_clocks", "--store", str(self.clocks_file))
         if not self.clocks_file.exists():
             raise DeviceError(
                 "jetson_clocks saved no clocks",
@@ -259,20 +256,20 @@ class PowerTools:
 
     def lock(self) -> None:
         """``jetson_clocks``: locks every clock at its maximum in the present mode."""
-        self._checked("jetson_clocks")
+        self._run_checked("jetson_clocks")
 
     def restore(self) -> None:
         """``jetson_clocks --restore``: restores the stored clocks."""
-        self._checked("jetson_clocks", "--restore", str(self.clocks_file))
+        self._run_checked("jetson_clocks", "--restore", str(self.clocks_file))
 
     def forget(self) -> None:
         """Removes the stored clocks."""
         if not self.clocks_file.exists():
             return
         done = self._run_argv([self._rm, "-f", str(self.clocks_file)])
-        self._need(done, "rm", "-f", str(self.clocks_file))
+        self._raise_failure(done, "rm", "-f", str(self.clocks_file))
 
-    def _shown(self, name: str, *arguments: str, shows: str) -> str:
+    def _read_output(self, name: str, *arguments: str, shows: str) -> str:
         """Returns a program's output for this account, else for root; "" if neither gives any."""
         program = self._programs[name]
         ways = [[str(program)]]
@@ -287,8 +284,8 @@ class PowerTools:
                 return said
         return ""
 
-    def _checked(self, name: str, *arguments: str) -> None:
-        self._need(self._run(name, *arguments), name, *arguments)
+    def _run_checked(self, name: str, *arguments: str) -> None:
+        self._raise_failure(self._run(name, *arguments), name, *arguments)
 
     def _run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
         program = self._programs[name]
@@ -310,7 +307,7 @@ class PowerTools:
                 "cannot run {}: {}".format(argv[0], error), code="power.failed", where=argv[0]
             ) from error
 
-    def _need(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
+    def _raise_failure(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
         if done.returncode == 0:
             return
         said = _text(done).strip().splitlines()

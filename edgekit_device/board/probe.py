@@ -30,13 +30,13 @@ from edgekit_device.board.identity import (
 from edgekit_device.board.inventory import (
     MODULES,
     account_groups,
+    command_output,
     find_trtexec,
     module_version,
-    output_of,
     packages,
     tensorrt_versions,
 )
-from edgekit_device.board.power import mend
+from edgekit_device.board.power import restore_interrupted
 from edgekit_device.board.power_tools import ClockEntry, NvpmodelMode, PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
@@ -210,7 +210,7 @@ class Probe:
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Probe:
     """Describes the board; with --remember also for containers on it, which see less."""
-    left = mend(root.folder)
+    left = restore_interrupted(root.folder)
     found = probe(root.folder)
     if left:
         found = replace(found, notes=(*found.notes, left))
@@ -238,6 +238,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
     versions = tensorrt_versions(system, installed)
     # as `full_version` has it; the module was imported already
     versions["full"] = versions["full"] or python["full"]
+    trtexec = find_trtexec(system)
     facts = board_facts(folder, system)
     if facts["module"] is None:
         notes.append("no model in the device tree: not a Jetson, or a container on one")
@@ -258,7 +259,8 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
             python=Flavours(**python),
             libraries={kind: InstalledLibrary(**there[kind]) for kind in MODULES if kind in there},
         ),
-        trtexec=_trtexec(system, versions["full"]),
+        # it has no switch for its version alone and comes with the libraries that it uses
+        trtexec=None if trtexec is None else InstalledProgram(str(trtexec), versions["full"]),
         dla=ProbedDla(
             cores=dla_cores,
             devices=tuple(inventory.dla_devices(system)),
@@ -336,14 +338,8 @@ def _docker() -> Optional[Docker]:
     if path is None:
         return None
     form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
-    words = (output_of([path, "info", "--format", form]) or "").split()
+    words = (command_output([path, "info", "--format", form]) or "").split()
     return Docker(path, words[0], tuple(words[1:])) if words else Docker(path, None, None)
-
-
-def _trtexec(system: Path, version: Optional[str]) -> Optional[InstalledProgram]:
-    path = find_trtexec(system)
-    # it has no switch for its version alone and comes with the libraries that it uses
-    return None if path is None else InstalledProgram(str(path), version)
 
 
 def _power(notes: List[str]) -> ProbedPower:

@@ -141,7 +141,7 @@ class SampleStream:
             now = time.perf_counter()
             if running is None:
                 if now >= due:
-                    yield self._of_sysfs(now)
+                    yield self._read_sysfs(now)
                     # a turn that came late moves no other
                     due += self._interval * max(1, int((now - due) / self._interval) + 1)
                 continue
@@ -155,7 +155,7 @@ class SampleStream:
                 # a higher rate than requested: the lines in between are left out
                 if now - last < self._interval - running.command.interval_ms / 2e3:
                     continue
-                sample = self._of_line(line, now)
+                sample = self._parse_line(line, now)
                 if sample is not None:
                     last = now
                     yield sample
@@ -181,7 +181,7 @@ class SampleStream:
         if text not in self.warnings and len(self.warnings) < 20:
             self.warnings.append(text)
 
-    def _of_line(self, line: str, now: float) -> Optional[Sample]:
+    def _parse_line(self, line: str, now: float) -> Optional[Sample]:
         said, unknown = read_line(line)
         if said is None:
             self._warn("not a line of tegrastats: {}".format(line[:80]))
@@ -191,18 +191,18 @@ class SampleStream:
         sample = said.sample
         gpu = sample.engines.get("GR3D")
         if gpu is None or not gpu.mhz or gpu.percent is None:
-            gpu = self._completed(gpu)
-        return self._finished(
+            gpu = self._complete_gpu(gpu)
+        return self._finish(
             replace(
                 sample,
-                rails_mw=sample.rails_mw or self._by_sysfs(self._rails.power()),
-                temperatures_c=sample.temperatures_c or self._by_sysfs(self._zones.celsius()),
+                rails_mw=sample.rails_mw or self._note_sysfs(self._rails.power()),
+                temperatures_c=sample.temperatures_c or self._note_sysfs(self._zones.celsius()),
                 engines=sample.engines if gpu is None else dict(sample.engines, GR3D=gpu),
             ),
             now,
         )
 
-    def _completed(self, said: Optional[EngineLoad]) -> Optional[EngineLoad]:
+    def _complete_gpu(self, said: Optional[EngineLoad]) -> Optional[EngineLoad]:
         """The GPU as tegrastats shows it, and what it leaves out as sysfs does."""
         own = self._gpu.load()
         if own is None:
@@ -216,22 +216,22 @@ class SampleStream:
             mhz=said.mhz or own.mhz,
         )
 
-    def _of_sysfs(self, now: float) -> Sample:
+    def _read_sysfs(self, now: float) -> Sample:
         ram, swap = self._memory.use()
         self._seen["proc"] = True
-        gpu = self._completed(None)
+        gpu = self._complete_gpu(None)
         sample = Sample(
             t_s=now,
-            rails_mw=self._by_sysfs(self._rails.power()),
-            temperatures_c=self._by_sysfs(self._zones.celsius()),
+            rails_mw=self._note_sysfs(self._rails.power()),
+            temperatures_c=self._note_sysfs(self._zones.celsius()),
             engines={} if gpu is None else {"GR3D": gpu},
             cpu=self._cores.cores(),
             ram=ram,
             swap=swap,
         )
-        return self._finished(sample, now)
+        return self._finish(sample, now)
 
-    def _finished(self, sample: Sample, now: float) -> Sample:
+    def _finish(self, sample: Sample, now: float) -> Sample:
         other = replace(
             sample.other or OtherFacts(),
             cooling=self._cooling.states(),
@@ -242,22 +242,25 @@ class SampleStream:
             sample,
             t_s=now,
             wall=time.time(),
-            clocks_hz=self._by_sysfs(self._dla.clocks_hz()),
-            runtime_status=self._by_sysfs(self._dla.states()),
+            clocks_hz=self._note_sysfs(self._dla.clocks_hz()),
+            runtime_status=self._note_sysfs(self._dla.states()),
             other=None if other == OtherFacts() else other,
         )
 
-    def _by_sysfs(self, found: _Seen) -> _Seen:
+    def _note_sysfs(self, found: _Seen) -> _Seen:
         if found:
             self._seen["sysfs"] = True
         return found
 
 
-# What samples is a process of its own, because a thread would take the interpreter's lock from the
-# measured one at each sample. Its output is an unlinked file, which the measuring process reads
-# when it has done. It ends when its standard input does, so it cannot outlive its parent.
 def main(options: str) -> None:
-    """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``."""
+    """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``.
+
+    What samples is a process of its own, because a thread would take the interpreter's lock
+    from the measured one at each sample. Its output is an unlinked file, which the measuring
+    process reads when it has done. It ends when its standard input does, so it cannot outlive
+    its parent.
+    """
     # a Ctrl-C is for the measuring process, which closes our input then
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(options)

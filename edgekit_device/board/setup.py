@@ -105,7 +105,11 @@ def setup(
         groups = [name for name in before if name in _GROUPS]
     else:
         groups = [name for name in _GROUPS if name not in account.groups and _group_exists(name)]
-    commands = _undo(account, groups) if undo else _commands(folder, account, groups)
+    if undo:
+        leave = [["gpasswd", "-d", account.name, name] for name in groups]
+        commands = [["rm", "-f", SUDOERS], *leave]
+    else:
+        commands = _commands(folder, account, groups)
     answer = SetupAnswer(sudoers, SUDOERS, tuple(groups), None, "shown", "")
     if account.root:
         return replace(answer, state="unneeded", text="the account is root and needs no setup")
@@ -113,7 +117,7 @@ def setup(
         return replace(answer, state="unneeded", text="edgekit has not changed anything here")
     if not undo and record is not None and record.sudoers == sudoers and not groups:
         return replace(answer, state="unneeded", text="it is already set up")
-    shown = "\n".join(" ".join(shlex.quote(word) for word in one) for one in commands)
+    shown = "\n".join(" ".join(shlex.quote(word) for word in command) for command in commands)
     if not apply:
         what = "is undone with" if undo else "writes {}:\n{}\nwith".format(SUDOERS, sudoers)
         return replace(answer, state="shown", text="setup {}\n{}".format(what, shown))
@@ -124,7 +128,7 @@ def setup(
     if problem == "sudo":
         script = folder / "setup.sh"
         with map_os_errors(str(folder)):
-            write_durably(script, _script(commands).encode("ascii"))
+            write_durably(script, "#!/bin/sh\nset -e\n{}\n".format(shown).encode("ascii"))
         words = "sudo asks for a password here; run on the board:\n  sudo sh {}".format(script)
         return replace(answer, state="by-hand", text=words, script=str(script))
     if problem:
@@ -150,7 +154,9 @@ def sudoers_text(user: str, system: Path = Path("/")) -> str:
         # "" allows the command without arguments only (sudoers(5)); --restore writes what the file
         # says as root, so it may be no file that the account can write
         allowed += [clocks + ' ""', clocks + " --show"]
-        allowed += ["{} {} {}".format(clocks, one, CLOCKS_FILE) for one in ("--store", "--restore")]
+        allowed += [
+            "{} {} {}".format(clocks, option, CLOCKS_FILE) for option in ("--store", "--restore")
+        ]
         remove = _program("rm", system)
         allowed += ["{} -f {}".format(remove, CLOCKS_FILE)] if remove else []
     tegrastats = _program("tegrastats", system)
@@ -161,7 +167,7 @@ def sudoers_text(user: str, system: Path = Path("/")) -> str:
     if cat:
         allowed += ["{} {}".format(cat, path) for path in _CLOCKS]
     head = "# edgekit doctor --setup; edgekit doctor --setup --undo takes it back\n"
-    lines = ["{} ALL=(root) NOPASSWD: {}\n".format(user, one) for one in allowed]
+    lines = ["{} ALL=(root) NOPASSWD: {}\n".format(user, command) for command in allowed]
     return head + "".join(lines)
 
 
@@ -174,11 +180,6 @@ def _commands(folder: Path, account: Account, groups: List[str]) -> List[List[st
     if groups:
         found.append(["usermod", "-aG", ",".join(groups), account.name])
     return found
-
-
-def _undo(account: Account, groups: List[str]) -> List[List[str]]:
-    leave = [["gpasswd", "-d", account.name, name] for name in groups]
-    return [["rm", "-f", SUDOERS], *leave]
 
 
 def _run_all(commands: List[List[str]]) -> str:
@@ -204,11 +205,6 @@ def _run_all(commands: List[List[str]]) -> str:
                 return "sudo"
             return "{} failed, and the later steps were not run: {}".format(" ".join(command), last)
     return ""
-
-
-def _script(commands: List[List[str]]) -> str:
-    lines = [" ".join(shlex.quote(word) for word in one) for one in commands]
-    return "#!/bin/sh\nset -e\n" + "\n".join(lines) + "\n"
 
 
 def _program(name: str, system: Path) -> Optional[str]:

@@ -1,5 +1,10 @@
 """What /sys and /proc say of a board: GPU and DLA load and clocks, temperatures, throttling, power
 rails, processors and memory. Small files are opened once and read again from the start.
+
+The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
+``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
+``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the release
+of L4T has put that; its clocks are in debugfs, which root alone may read.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from edgekit_device.board.inventory import dla_devices, text_of
+from edgekit_device.board.inventory import dla_devices, read_text
 from edgekit_device.board.samples import CpuCore, EngineLoad, MemoryUse, RailPower
 
 _MOST = 1 << 16
@@ -38,7 +43,7 @@ _NO_POWER = -200000
 _FANS = ("pwm-fan", "pwm_fan", "fan")
 
 
-class Watched:
+class OpenFile:
     """An open file of a driver or of the kernel; what cannot be read now is None, never an error.
 
     A sensor of a part without power answers EAGAIN or EIO and reads again later.
@@ -56,24 +61,24 @@ class Watched:
 
     def number(self) -> Optional[int]:
         """The whole number that stands in it now."""
-        return whole(self.text())
+        return parse_integer(self.text())
 
 
-def watched(path: Path) -> Optional[Watched]:
+def open_file(path: Path) -> Optional[OpenFile]:
     """The file, open; None where it is not there or not for this account."""
     try:
         # never closed but with the process: what samples is a process of its own
-        return Watched(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
+        return OpenFile(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
     except OSError:
         return None
 
 
-def word_of(path: Path) -> str:
+def read_word(path: Path) -> str:
     """A file of one word, read once; "" when it cannot be read."""
-    return text_of(path, _MOST).strip().strip("\0")
+    return read_text(path, _MOST).strip().strip("\0")
 
 
-def whole(text: Optional[str]) -> Optional[int]:
+def parse_integer(text: Optional[str]) -> Optional[int]:
     """The whole number that a text is; None where it is none."""
     if not text or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
         return None
@@ -83,29 +88,25 @@ def whole(text: Optional[str]) -> Optional[int]:
         return None  # "--1", or digits of another script
 
 
-# The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
-# ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
-# ``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the
-# release of L4T has put that; its clocks are in debugfs, which root alone may read.
 class GpuReader:
     """The integrated GPU as a devfreq device; one entry of "mhz" for each of its clusters."""
 
     def __init__(self, system: Path) -> None:
-        self._clocks: List[Watched] = []
+        self._clocks: List[OpenFile] = []
         self._load = None
         for folder in sorted(system.glob("sys/class/devfreq/*")):
             if not _GPU.search(folder.name):
                 continue
-            clock = watched(folder / "cur_freq")
+            clock = open_file(folder / "cur_freq")
             if clock is not None:
                 self._clocks.append(clock)
-            self._load = self._load or watched(folder / "device/load")
+            self._load = self._load or open_file(folder / "device/load")
         for place in ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load"):
-            self._load = self._load or watched(system / place)
+            self._load = self._load or open_file(system / place)
 
     def load(self) -> Optional[EngineLoad]:
         """The engine "GR3D"; None where nothing of it can be read."""
-        mhz = [hertz // 1000000 for hertz in (one.number() for one in self._clocks) if hertz]
+        mhz = [hertz // 1000000 for hertz in (clock.number() for clock in self._clocks) if hertz]
         load = self._load.number() if self._load else None
         if not mhz and load is None:
             return None
@@ -117,15 +118,15 @@ class DlaCores:
     """The DLA cores: whether each has power, and its clocks where this account may read them."""
 
     def __init__(self, system: Path) -> None:
-        self._states: List[Tuple[str, Watched]] = []
+        self._states: List[Tuple[str, OpenFile]] = []
         for place in dla_devices(system):
-            state = watched(system / place.lstrip("/") / "power/runtime_status")
+            state = open_file(system / place.lstrip("/") / "power/runtime_status")
             if state is not None:
                 self._states.append(("dla" + place.rpartition("nvdla")[2], state))
-        self._clocks: Dict[str, Watched] = {}
+        self._clocks: Dict[str, OpenFile] = {}
         for pattern, name in _CLOCKS:
             for path in sorted(system.glob(pattern)):
-                found, clock = name.search(str(path)), watched(path)
+                found, clock = name.search(str(path)), open_file(path)
                 if found and clock is not None:
                     self._clocks.setdefault(found.group(1), clock)
 
@@ -148,22 +149,23 @@ def clock_caps(system: Path) -> Dict[str, int]:
     caps = {}
     for place in dla_devices(system):
         for path in sorted((system / place.lstrip("/")).glob("clk_cap/*")):
-            value = whole(word_of(path))
+            value = parse_integer(read_word(path))
             if value is not None:
                 caps[path.name[:40]] = value
     return caps
 
 
-# Any Linux has them, a PC too. A load is the share of the time since the sample before that a core
-# was not idle (proc(5): all of a line but idle and iowait). Memory in use is what is not available
-# (MemTotal - MemAvailable), which is a little more than tegrastats's.
 class ProcessorLoad:
-    """Each core's load since the last sample, and its clock."""
+    """Each core's load since the last sample, and its clock.
+
+    Every Linux has these files. A load is the share of the time since the previous sample in which
+    a core was not idle (proc(5): all counts of a line but idle and iowait).
+    """
 
     def __init__(self, system: Path) -> None:
-        self._stat = watched(system / "proc/stat")
+        self._stat = open_file(system / "proc/stat")
         self._last: Dict[int, Tuple[int, int]] = {}
-        self._clocks: Dict[int, Optional[Watched]] = {}
+        self._clocks: Dict[int, Optional[OpenFile]] = {}
         self._system = system
         self.cores()
 
@@ -189,26 +191,28 @@ class ProcessorLoad:
     def _mhz(self, number: int) -> Optional[int]:
         if number not in self._clocks:
             place = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq".format(number)
-            self._clocks[number] = watched(self._system / place)
+            self._clocks[number] = open_file(self._system / place)
         clock = self._clocks[number]
         hertz = clock.number() if clock else None
         return None if hertz is None else hertz // 1000
 
 
 class SystemMemory:
-    """Memory and swap in use."""
+    """Memory and swap in use: MemTotal - MemAvailable, a little more than tegrastats prints."""
 
     def __init__(self, system: Path) -> None:
-        self._file = watched(system / "proc/meminfo")
+        self._file = open_file(system / "proc/meminfo")
 
     def use(self) -> Tuple[Optional[MemoryUse], Optional[MemoryUse]]:
         """Memory and swap; None where the kernel does not report it."""
         text = self._file.text(_MEMINFO) if self._file else None
         size = {name: int(value) * 1024 for name, value in _SIZE.findall(text or "")}
-        return _use(size, "MemTotal", "MemAvailable"), _use(size, "SwapTotal", "SwapFree")
+        return _memory_use(size, "MemTotal", "MemAvailable"), _memory_use(
+            size, "SwapTotal", "SwapFree"
+        )
 
 
-def _use(size: Mapping[str, int], total: str, free: str) -> Optional[MemoryUse]:
+def _memory_use(size: Mapping[str, int], total: str, free: str) -> Optional[MemoryUse]:
     if total not in size or free not in size:
         return None
     return MemoryUse(max(size[total] - size[free], 0), size[total])
@@ -218,7 +222,7 @@ class ProcessLoad:
     """How much of a core one process uses: what is above it in "cpu" is other load."""
 
     def __init__(self, number: int, system: Path) -> None:
-        self._stat = watched(system / "proc/{}/stat".format(number))
+        self._stat = open_file(system / "proc/{}/stat".format(number))
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._last: Optional[Tuple[float, int]] = None
 
@@ -236,20 +240,23 @@ class ProcessLoad:
         return round((spent - last[1]) / self._ticks / (now - last[0]) * 100, 1)
 
 
-# From JetPack 5 on (the kernel's ina3221):
-# ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in mV and
-# ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4 to 7 are
-# shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA, Jetson Linux
-# Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says ``power1_input`` in
-# microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not connected.
 class RailReader:
-    """The rails of a board."""
+    """The rails of a board.
+
+    From JetPack 5 on (the kernel's ina3221):
+    ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in
+    mV and ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4
+    to 7 are shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA,
+    Jetson Linux Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says
+    ``power1_input`` in microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not
+    connected.
+    """
 
     def __init__(self, system: Path) -> None:
-        self._rails: Dict[str, Tuple[Watched, Optional[Watched], float]] = {}
-        for name, first, second, factor in _hwmon(system):
-            power = watched(first)
-            current = watched(second) if second else None
+        self._rails: Dict[str, Tuple[OpenFile, Optional[OpenFile], float]] = {}
+        for name, first, second, factor in _find_rails(system):
+            power = open_file(first)
+            current = open_file(second) if second else None
             if name in self._rails or power is None or (second and current is None):
                 continue
             self._rails[name] = (power, current, factor)
@@ -265,22 +272,22 @@ class RailReader:
         return found
 
 
-def _hwmon(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
-    for folder in _folders(system):
-        chip = word_of(folder / "name")
+def _find_rails(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
+    for folder in _hwmon_folders(system):
+        chip = read_word(folder / "name")
         if chip.startswith("ina3221"):
             for channel in _CHANNELS:
-                name = word_of(folder / "in{}_label".format(channel))
+                name = read_word(folder / "in{}_label".format(channel))
                 if name not in _UNUSED:
                     volts = folder / "in{}_input".format(channel)
                     # mV times mA is microwatts
                     yield name, volts, folder / "curr{}_input".format(channel), 1e-3
         elif chip.startswith("ina2") and (folder / "power1_input").exists():
-            name = word_of(folder / "power1_label") or word_of(folder / "in1_label")
+            name = read_word(folder / "power1_label") or read_word(folder / "in1_label")
             yield name or _LABEL_OF_INA238, folder / "power1_input", None, 1e-3
 
 
-def _folders(system: Path) -> Iterator[Path]:
+def _hwmon_folders(system: Path) -> Iterator[Path]:
     """Folders of chips, each once: the driver's links and the class's lead to the same."""
     seen: Set[str] = set()
     for pattern in _HWMON:
@@ -294,20 +301,23 @@ def _folders(system: Path) -> Iterator[Path]:
                 yield folder
 
 
-# ``/sys/class/thermal/thermal_zone*/{type,temp}`` in thousandths of a degree and
-# ``cooling_device*/{type,cur_state}``: kernel.org, Documentation/driver-api/thermal/sysfs-api.rst.
-# A cooling device called ``*-throttle-alert`` is not 0 while the SoC slows down for its heat, and
-# ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current (NVIDIA,
-# Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling", "Over-Current
-# Throttling").
 class Temperatures:
-    """The thermal zones, by the names that tegrastats gives them ("cpu-thermal" is "cpu")."""
+    """The thermal zones, by the names that tegrastats gives them ("cpu-thermal" is "cpu").
+
+    ``/sys/class/thermal/thermal_zone*/{type,temp}`` in thousandths of a degree and
+    ``cooling_device*/{type,cur_state}``: kernel.org,
+    Documentation/driver-api/thermal/sysfs-api.rst. A cooling device called ``*-throttle-alert``
+    is not 0 while the SoC slows down for its heat, and
+    ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current
+    (NVIDIA, Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling",
+    "Over-Current Throttling").
+    """
 
     def __init__(self, system: Path) -> None:
-        self._zones: List[Tuple[str, Watched]] = []
+        self._zones: List[Tuple[str, OpenFile]] = []
         for folder in sorted(system.glob("sys/class/thermal/thermal_zone*")):
-            name = _SUFFIX.sub("", word_of(folder / "type"))
-            value = watched(folder / "temp")
+            name = _SUFFIX.sub("", read_word(folder / "type"))
+            value = open_file(folder / "temp")
             if name and value is not None:
                 self._zones.append((name[:40], value))
 
@@ -325,15 +335,15 @@ class Cooling:
     """What slows the SoC down: alerts that are on, and counts of over-current events."""
 
     def __init__(self, system: Path) -> None:
-        self._devices: List[Tuple[str, Watched]] = []
+        self._devices: List[Tuple[str, OpenFile]] = []
         for folder in sorted(system.glob("sys/class/thermal/cooling_device*")):
-            name = word_of(folder / "type")
-            value = watched(folder / "cur_state")
+            name = read_word(folder / "type")
+            value = open_file(folder / "cur_state")
             if name and value is not None and not name.startswith(_FANS):
                 self._devices.append((name[:40], value))
-        self._events: List[Tuple[str, Watched]] = []
+        self._events: List[Tuple[str, OpenFile]] = []
         for path in sorted(system.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
-            count = watched(path)
+            count = open_file(path)
             if count is not None:
                 self._events.append((path.name[: -len("_event_cnt")], count))
 

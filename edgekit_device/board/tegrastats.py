@@ -77,8 +77,8 @@ class TegrastatsLine(NamedTuple):
     date: Optional[str]
 
 
-class _Reading:
-    """The fields of a line as they are read; ``twice``: the line has some of them twice."""
+class _LineFields:
+    """The fields of a line; ``repeated``: two lines run together, with some fields twice."""
 
     def __init__(self) -> None:
         self.stamp: Optional[float] = None
@@ -91,7 +91,7 @@ class _Reading:
         self.swap: Optional[MemoryUse] = None
         self.iram: Optional[MemoryUse] = None
         self.mts: Optional[TranslationLoad] = None
-        self.twice = False
+        self.repeated = False
 
     def line(self) -> TegrastatsLine:
         """What was read."""
@@ -109,14 +109,14 @@ class _Reading:
         return TegrastatsLine(sample, self.stamp, self.date)
 
 
-_Taker = Callable[[Match[str], _Reading], bool]
+_TakeField = Callable[[Match[str], _LineFields], bool]
 
 
 def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
     """What a line says, None where it is no tegrastats line; and the fields whose meaning is not
     known.
     """
-    reading = _Reading()
+    reading = _LineFields()
     unknown: List[str] = []
     apart = True  # what is not known goes on where it goes on: "NAME value value" is one field
     position, end = 0, len(text)
@@ -138,23 +138,23 @@ def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
                 unknown[-1] += " " + found.group()[:80]
             position, apart = found.end(), False
     # every release prints memory and cores; two of them are two lines run together
-    if reading.twice or (reading.ram is None and not reading.cpu):
+    if reading.repeated or (reading.ram is None and not reading.cpu):
         return None, unknown
     return reading.line(), unknown
 
 
-def _date(found: Match[str], reading: _Reading) -> bool:
+def _date(found: Match[str], reading: _LineFields) -> bool:
     reading.date = found.group(1)
     return True
 
 
-def _stamp(found: Match[str], reading: _Reading) -> bool:
+def _stamp(found: Match[str], reading: _LineFields) -> bool:
     # jetsontools and others put the time that a line was read in front of it
     reading.stamp = float(found.group(1))
     return True
 
 
-def _memory(found: Match[str], reading: _Reading) -> bool:
+def _memory(found: Match[str], reading: _LineFields) -> bool:
     name, used, total, unit = found.group(1, 2, 3, 4)
     size = MemoryUse(
         used_bytes=int(used) * _UNITS[unit],
@@ -166,10 +166,10 @@ def _memory(found: Match[str], reading: _Reading) -> bool:
     if name == "IRAM":
         reading.iram = size
     elif name == "RAM":
-        reading.twice |= reading.ram is not None
+        reading.repeated |= reading.ram is not None
         reading.ram = size
     else:
-        reading.twice |= reading.swap is not None
+        reading.repeated |= reading.swap is not None
         reading.swap = size
     return True
 
@@ -178,7 +178,7 @@ def _bytes(count: Optional[str], unit: str) -> Optional[int]:
     return int(count) * _UNITS[unit] if count else None
 
 
-def _cores(found: Match[str], reading: _Reading) -> bool:
+def _cores(found: Match[str], reading: _LineFields) -> bool:
     cores: List[Optional[CpuCore]] = []
     shared = int(found.group(2)) if found.group(2) else None
     for word in found.group(1).split(","):
@@ -189,12 +189,12 @@ def _cores(found: Match[str], reading: _Reading) -> bool:
             percent = int(load.rstrip("%")) if load.rstrip("%").isdigit() else None
             mhz = int(clock) if clock.isdigit() else shared
             cores.append(CpuCore(percent, mhz))
-    reading.twice |= bool(reading.cpu)
+    reading.repeated |= bool(reading.cpu)
     reading.cpu = tuple(cores)
     return True
 
 
-def _engine(found: Match[str], reading: _Reading) -> bool:
+def _engine(found: Match[str], reading: _LineFields) -> bool:
     name, off, percent, clocks, clock = found.group(1, 2, 3, 4, 5)
     mhz = [int(clock)] if clock else []
     if clocks:
@@ -208,16 +208,16 @@ def _engine(found: Match[str], reading: _Reading) -> bool:
     return _add_engine(name, EngineLoad(on, load, tuple(mhz)), reading)
 
 
-def _clocked(found: Match[str], reading: _Reading) -> bool:
+def _engine_clock(found: Match[str], reading: _LineFields) -> bool:
     mhz = int(found.group(2))
     return _add_engine(found.group(1), EngineLoad(mhz > 0, None, (mhz,)), reading)
 
 
-def _load(found: Match[str], reading: _Reading) -> bool:
+def _engine_load(found: Match[str], reading: _LineFields) -> bool:
     return _add_engine(found.group(1), EngineLoad(percent=int(found.group(2))), reading)
 
 
-def _add_engine(name: str, value: EngineLoad, reading: _Reading) -> bool:
+def _add_engine(name: str, value: EngineLoad, reading: _LineFields) -> bool:
     for suffix in ("_FREQ", "_LOAD"):
         if name.endswith(suffix):
             name = name[: -len(suffix)]
@@ -225,19 +225,19 @@ def _add_engine(name: str, value: EngineLoad, reading: _Reading) -> bool:
     return True
 
 
-def _mts(found: Match[str], reading: _Reading) -> bool:
+def _mts(found: Match[str], reading: _LineFields) -> bool:
     reading.mts = TranslationLoad(int(found.group(1)), int(found.group(2)))
     return True
 
 
-def _temperature(found: Match[str], reading: _Reading) -> bool:
+def _temperature(found: Match[str], reading: _LineFields) -> bool:
     value = float(found.group(2))
     if value > _NO_POWER_C:
         reading.temperatures[found.group(1)] = value
     return True
 
 
-def _rail(found: Match[str], reading: _Reading) -> bool:
+def _rail(found: Match[str], reading: _LineFields) -> bool:
     name, now, average, peak = found.group(1, 2, 3, 4)
     if name in _NO_RAILS:
         return False  # the rest of a word of another kind that was cut
@@ -250,7 +250,7 @@ def _rail(found: Match[str], reading: _Reading) -> bool:
     return True
 
 
-_FIELDS: List[Tuple[Pattern[str], _Taker]] = [
+_FIELDS: List[Tuple[Pattern[str], _TakeField]] = [
     (re.compile(r"(\d{2}-\d{2}-\d{4} \d{2}:\d{2}:\d{2})" + _END), _date),
     (re.compile(r"(\d{9,11}(?:\.\d{1,9})?)::"), _stamp),
     (
@@ -282,8 +282,8 @@ _FIELDS: List[Tuple[Pattern[str], _Taker]] = [
         ),
         _engine,
     ),
-    (re.compile("(" + _CLOCKED + r") (\d{1,6})" + _END), _clocked),
-    (re.compile("(" + _NAME + r") (\d{1,3})%" + _END), _load),
+    (re.compile("(" + _CLOCKED + r") (\d{1,6})" + _END), _engine_clock),
+    (re.compile("(" + _NAME + r") (\d{1,3})%" + _END), _engine_load),
     (re.compile("(" + _NAME + ")@(" + _D + ")C(?:/" + _D + "C)?" + _END), _temperature),
     (re.compile(r"({1}) ({0})mW(?:/({0})mW(?:/({0})mW)?)?".format(_P, _NAME) + _END), _rail),
     (re.compile(r"({1}) ({0})/({0})(?:/({0}))?".format(_N, _NAME) + _END), _rail),
@@ -307,10 +307,6 @@ class UnknownFields:
             self.counts[name] = self.counts.get(name, 0) + 1
 
 
-# Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
-# called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours, and
-# ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as well where
-# the reader was killed.
 @document(frozen=True)
 class SetupRecord:
     """ROOT/setup.json: what ``setup`` wrote into the sudoers file, and the groups that it added."""
@@ -353,7 +349,13 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
 
 
 class Tegrastats:
-    """One running tegrastats; ``descriptor`` is readable when it has said something."""
+    """One running tegrastats; ``descriptor`` is readable when it has said something.
+
+    Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
+    called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours,
+    and ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as
+    well where the reader was killed.
+    """
 
     def __init__(self, command: TegrastatsCommand) -> None:
         self.command = command

@@ -19,8 +19,8 @@ from edgekit_device.build.network import MappedLayers, io_faults
 from edgekit_device.build.request import BuiltEngine, EngineSpec
 from edgekit_device.errors import DeviceError, listed
 from edgekit_device.jobs.job import JobContext
-from edgekit_device.processes import ChildDied, Report, in_child
-from edgekit_device.tensorrt.bindings import logger
+from edgekit_device.processes import ChildDied, Report, run_in_child
+from edgekit_device.tensorrt.bindings import make_logger
 
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
@@ -59,7 +59,7 @@ _NO_MEMORY = re.compile(
 )
 
 
-def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
+def run_isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
     """Runs ``work`` in a forked process, follows its progress, and returns its answer's JSON.
 
     Raises:
@@ -67,7 +67,7 @@ def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
         JobCancelled: The job was cancelled; the process has ended.
     """
     try:
-        answer = in_child(
+        answer = run_in_child(
             lambda turn, report: work(report),
             on_report=context.progress,
             stopped=context.check_cancelled,
@@ -102,15 +102,15 @@ class BuilderLog:
         self._retained = 0
         self.stage: Optional[Callable[[str], None]] = None
         self.crashed: Optional[BaseException] = None
-        self.logger = None if trt is None else logger(trt, self._take)
+        self.logger = None if trt is None else make_logger(trt, self._on_message)
 
     def add(self, letter: str, text: str) -> None:
         """Adds a message; ``letter`` is its severity: V, I, W, E or F."""
         # the time and tags of TensorRT's own Python logger
         stamp = time.strftime("%m/%d/%Y-%H:%M:%S")
-        self._put(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
+        self._append(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
 
-    def _put(self, letter: str, text: str, line: str) -> None:
+    def _append(self, letter: str, text: str, line: str) -> None:
         with self._lock:
             keep = letter != "V" or self._retained < _MOST_RETAINED or bool(_IMPORTANT.search(text))
             if keep:
@@ -125,7 +125,7 @@ class BuilderLog:
                     self.stage(name)
                     break
 
-    def _take(self, severity: str, text: str) -> None:
+    def _on_message(self, severity: str, text: str) -> None:
         try:
             self.add(_LETTERS.get(severity, "I"), text)
         except BaseException as error:
@@ -170,7 +170,7 @@ def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
     if spec.gpu_fallback:
         faults.append("a loadable cannot fall back to the GPU")
     if faults:
-        raise _not_on_dla(spec, faults)
+        raise _not_on_dla_error(spec, faults)
 
 
 def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[str]) -> None:
@@ -220,10 +220,10 @@ def check_standalone(
         else:
             built.notes.append("{}: can_run_on_DLA rejects parts of {!r}".format(spec.key, name))
     if faults:
-        raise _not_on_dla(spec, faults)
+        raise _not_on_dla_error(spec, faults)
 
 
-def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
+def _not_on_dla_error(spec: EngineSpec, faults: List[str]) -> DeviceError:
     return DeviceError(
         "the loadable cannot be built: {}".format(listed(faults, between="; ")),
         code="build.not-on-dla",
@@ -232,14 +232,14 @@ def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
     )
 
 
-def code_of(said: str) -> str:
+def failure_code(said: str) -> str:
     """Returns the code of a failed build; lack of memory, which other flags do not avoid, has its
     own.
     """
     return "build.no-memory" if _NO_MEMORY.search(said) else ATTEMPT
 
 
-def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
+def build_error(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
     """Returns the error of a failed build: TensorRT's own errors, or its last warnings."""
     said = last_errors(log.since(mark, "EF"))
     found = "; ".join(part for part in (text, said) if part)
@@ -248,7 +248,7 @@ def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> Devi
         found = "it gives no reason" + ("; its warnings: " + found if found else "")
     return DeviceError(
         "TensorRT failed to build it: {}".format(found),
-        code=code_of(found),
+        code=failure_code(found),
         where=spec.key,
         hint="`edgekit jobs log` shows the builder's full output",
     )

@@ -16,14 +16,14 @@ from edgekit_device.build import config as configure
 from edgekit_device.build import network as networks
 from edgekit_device.build.attempt import (
     BuilderLog,
+    build_error,
     check_callbacks,
     check_loadable,
     check_plugins,
     check_standalone,
-    failed,
     note_missing,
 )
-from edgekit_device.build.config import calibrator, for_release, read_scales
+from edgekit_device.build.config import adapt_cache, calibrator, read_scales
 from edgekit_device.build.network import MappedLayers, map_layers, read_layers
 from edgekit_device.build.request import (
     Attempt,
@@ -32,7 +32,7 @@ from edgekit_device.build.request import (
     TimingCacheUse,
     request_digest,
 )
-from edgekit_device.build.settings import apply_settings, flags_held
+from edgekit_device.build.settings import apply_settings, read_flags
 from edgekit_device.errors import listed, map_os_errors
 from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
@@ -42,7 +42,7 @@ from edgekit_device.tensorrt.plugins import PluginFile, library_paths
 STEPS = 1000
 
 
-def calibration_of(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
+def calibration_scales(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
     """Returns the scales of the engine's calibration cache by tensor; empty without a cache."""
     return read_scales(cache) if cache is not None and spec.typing == "weak" else {}
 
@@ -81,7 +81,7 @@ def build_attempt(
         JobCancelled: ``cancelled`` returned True.
     """
     mark = log.mark()
-    scales = calibration_of(spec, cache)
+    scales = calibration_scales(spec, cache)
     check_loadable(spec, scales)
     builder = trt.Builder(log.logger)
     network = networks.create(trt, builder, spec)
@@ -95,12 +95,17 @@ def build_attempt(
     config = builder.create_builder_config()
     built = BuiltEngine(b"")
     mapped = _set_up(trt, builder, network, config, spec, attempt, scales, built)
-    _embed(config, library_paths(plugins), built)
+    libraries = library_paths(plugins)
+    # a version compatible plan carries the plugins' libraries; since 8.6
+    compatible = "VERSION_COMPATIBLE" in built.flags
+    if compatible and libraries and hasattr(config, "plugins_to_serialize"):
+        config.plugins_to_serialize = libraries
+        built.plugins_embedded = True
     if spec.standalone:
         check_standalone(spec, mapped, built, log.since(mark, "WEF"))
     requested: List[List[str]] = []
     held = [parser, _calibrate(trt, config, spec, cache, requested, built)]
-    held.append(_watch(trt, config, log, on_progress, cancelled))
+    held.append(_set_monitor(trt, config, log, on_progress, cancelled))
     timing_cache = TimingCache(timing) if timing is not None else None
     if timing_cache is not None:
         timing_cache.set(config)
@@ -108,7 +113,7 @@ def build_attempt(
     try:
         memory = builder.build_serialized_network(network, config)
     except (RuntimeError, ValueError) as error:  # the bindings' translations of C++ exceptions
-        raise failed(spec, log, building, str(error)) from error
+        raise build_error(spec, log, building, str(error)) from error
     finally:
         log.stage = None
     if cancelled():
@@ -116,7 +121,7 @@ def build_attempt(
     check_callbacks(spec, log, requested, scales, mapped)
     if memory is None:
         # earlier refusals, such as a weight's name, are not the cause of this failure
-        raise failed(spec, log, building)
+        raise build_error(spec, log, building)
     built.data = bytes(memory)
     note_missing(spec, mapped, log.since(mark, "WEF"), built)
     if timing_cache is not None:
@@ -142,10 +147,10 @@ def _set_up(
     configure.set_basics(trt, builder, config, spec, built.notes)
     flags = configure.set_flags(trt, config, spec, attempt.flags, built.notes)
     built.settings = apply_settings(trt, config, spec.settings, spec.key, built.notes)
-    built.flags = (*flags, *flags_held(trt, config, spec.settings))
+    built.flags = (*flags, *read_flags(trt, config, spec.settings))
     networks.set_io(trt, network, spec, scales)
     configure.set_profiles(trt, builder, config, spec, built.flags)
-    mapped = _map(network, spec, built)
+    mapped = _map_layers(network, spec, built)
     configure.set_devices(trt, config, spec, mapped)
     configure.set_precisions(trt, spec, mapped)
     built.can_run_on_dla = configure.can_run(config, spec, mapped)
@@ -157,15 +162,7 @@ def _set_up(
     return mapped
 
 
-def _embed(config: Any, libraries: List[str], built: BuiltEngine) -> None:
-    """Puts the plugins' libraries into a version compatible plan, if the release can (8.6)."""
-    compatible = "VERSION_COMPATIBLE" in built.flags
-    if compatible and libraries and hasattr(config, "plugins_to_serialize"):
-        config.plugins_to_serialize = libraries
-        built.plugins_embedded = True
-
-
-def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
+def _map_layers(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:
     mapped = map_layers(read_layers(network), spec.layers)
     built.unmapped = mapped.unmapped
     if mapped.lost:
@@ -188,7 +185,7 @@ def _calibrate(
 ) -> Any:
     if cache is None or "INT8" not in built.flags:
         return None
-    served = calibrator(trt, for_release(cache, str(trt.__version__)), requested.append)
+    served = calibrator(trt, adapt_cache(cache, str(trt.__version__)), requested.append)
     if served is None:
         built.notes.append("{}: this TensorRT does not support calibration caches".format(spec.key))
         return None
@@ -196,7 +193,7 @@ def _calibrate(
     return served
 
 
-def _watch(
+def _set_monitor(
     trt: Any,
     config: Any,
     log: BuilderLog,
@@ -254,7 +251,7 @@ class Phases:
             for table in (self._steps, self._done, self._parent):
                 table.pop(name, None)
 
-    def reached(self) -> int:
+    def steps_done(self) -> int:
         """Returns the number of ``STEPS`` that are done."""
         with self._lock:
             roots = [name for name, parent in self._parent.items() if parent is None]
@@ -296,7 +293,7 @@ def monitor(
     last = [(-1, "")]
 
     def report(name: str) -> None:
-        news = (phases.reached(), name)
+        news = (phases.steps_done(), name)
         if news[0] != last[0][0]:
             last[0] = news
             on_progress(*news)
@@ -358,13 +355,13 @@ class TimingCache:
 
     def set(self, config: Any) -> None:
         """Gives the file's entries to an IBuilderConfig, or an empty cache to fill."""
-        self._read = self._content()
+        self._read = self._read_file()
         self.facts = replace(self.facts, entries_bytes_before=len(self._read))
-        empty = self._parsed(config, b"")
+        empty = self._parse(config, b"")
         if self._read:
-            cache = self._parsed(config, self._read)
+            cache = self._parse(config, self._read)
             # for a damaged file TensorRT makes an empty cache and only logs a warning
-            filled = cache is not None and _content_of(cache) != _content_of(empty)
+            filled = cache is not None and _cache_bytes(cache) != _cache_bytes(empty)
             # measurements of another device or release are refused here, never merged
             if filled and config.set_timing_cache(cache, False):
                 self.facts = replace(self.facts, reused=True)
@@ -384,30 +381,30 @@ class TimingCache:
         with map_os_errors(str(self.path)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.path.with_suffix(".lock")):
-            data = self._joined(config, _bytes(cache.serialize()))
+            data = self._merge(config, _copy_bytes(cache.serialize()))
             if data:
                 with map_os_errors(str(self.path)):
                     write_durably(self.path, data)
             self.facts = replace(self.facts, after=len(data))
 
-    def _joined(self, config: Any, own: bytes) -> bytes:
-        now = self._content()
+    def _merge(self, config: Any, own: bytes) -> bytes:
+        now = self._read_file()
         if not own or not now or now == self._read:
             return own
         # the builder's own cache is only read: entries are merged into a copy
-        copy, others = self._parsed(config, own), self._parsed(config, now)
+        copy, others = self._parse(config, own), self._parse(config, now)
         if copy is None or others is None or not copy.combine(others, False):
             self.notes.append("another build's timing cache could not be added")
             return own
-        return _bytes(copy.serialize()) or own
+        return _copy_bytes(copy.serialize()) or own
 
-    def _content(self) -> bytes:
+    def _read_file(self) -> bytes:
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
             return b""
 
-    def _parsed(self, config: Any, data: bytes) -> Any:
+    def _parse(self, config: Any, data: bytes) -> Any:
         try:
             return config.create_timing_cache(data)
         except Exception as error:  # the bindings raise RuntimeError and pybind11's own errors
@@ -415,9 +412,9 @@ class TimingCache:
             return None
 
 
-def _content_of(cache: Any) -> bytes:
-    return b"" if cache is None else _bytes(cache.serialize())
+def _cache_bytes(cache: Any) -> bytes:
+    return b"" if cache is None else _copy_bytes(cache.serialize())
 
 
-def _bytes(memory: Any) -> bytes:
+def _copy_bytes(memory: Any) -> bytes:
     return bytes(memory) if memory is not None else b""

@@ -173,7 +173,11 @@ def set_precisions(trt: Any, spec: EngineSpec, mapped: MappedLayers) -> int:
             tensor = entry.layer.get_output(n)
             if tensor is None or tensor.name in outputs or not _is_float(tensor):
                 continue
-            if ours.precision == "int8" and not _all_int8(mapped, readers.get(tensor.name, [])):
+            specs = [mapped.ours.get(index) for index in readers.get(tensor.name, [])]
+            all_int8 = bool(specs) and all(
+                spec is not None and spec.precision == "int8" for spec in specs
+            )
+            if ours.precision == "int8" and not all_int8:
                 continue
             entry.layer.set_output_type(n, kind)
     return count
@@ -187,11 +191,6 @@ def _computes_floats(layer: Any) -> bool:
 
 def _is_float(tensor: Any) -> bool:
     return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
-
-
-def _all_int8(mapped: MappedLayers, readers: Sequence[int]) -> bool:
-    specs = [mapped.ours.get(index) for index in readers]
-    return bool(specs) and all(spec is not None and spec.precision == "int8" for spec in specs)
 
 
 def set_profiles(
@@ -213,7 +212,7 @@ def set_profiles(
         if config.add_optimization_profile(profile) < 0:
             raise DeviceError(
                 "TensorRT rejects optimisation profile {}{}".format(
-                    number, _disorder({**ranges, **values})
+                    number, _describe_disorder({**ranges, **values})
                 ),
                 code="build.profile",
                 where=spec.key,
@@ -243,17 +242,17 @@ def set_profiles(
             )
 
 
-def _disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
+def _describe_disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
     """Returns a text that names the inputs whose sizes or values are not in order."""
     wrong = [
         "{!r} has min {}, opt {} and max {}".format(
-            name[:80], list(one.min), list(one.opt), list(one.max)
+            name[:80], list(shapes.min), list(shapes.opt), list(shapes.max)
         )
-        for name, one in ranges.items()
-        if not len(one.min) == len(one.opt) == len(one.max)
+        for name, shapes in ranges.items()
+        if not len(shapes.min) == len(shapes.opt) == len(shapes.max)
         or any(
             not low <= best <= high
-            for low, best, high in zip(one.min, one.opt, one.max)  # noqa: B905 (Python 3.8)
+            for low, best, high in zip(shapes.min, shapes.opt, shapes.max)  # noqa: B905 (Python 3.8)
         )
     ]
     return ": " + "; ".join(wrong) if wrong else ""
@@ -282,7 +281,7 @@ def refit_kind(flags: Sequence[str]) -> str:
     return next((kind for flag, kind in kinds.items() if flag in flags), "none")
 
 
-def for_release(cache: bytes, version: str) -> bytes:
+def adapt_cache(cache: bytes, version: str) -> bytes:
     """Returns the cache with the header that this release's IInt8EntropyCalibrator2 writes.
 
     Raises:

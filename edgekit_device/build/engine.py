@@ -7,17 +7,17 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, isolated
-from edgekit_device.build.builder import build_attempt, calibration_of, timing_file
+from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, run_isolated
+from edgekit_device.build.builder import build_attempt, calibration_scales, timing_file
 from edgekit_device.build.config import refit_kind
 from edgekit_device.build.inspection import (
     PlanFacts,
     plan_facts,
     reformats,
     requested_io,
-    summary,
+    summarise,
 )
 from edgekit_device.build.network import model_file
 from edgekit_device.build.request import (
@@ -44,7 +44,7 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
-from edgekit_device.tensorrt.bindings import find
+from edgekit_device.tensorrt.bindings import find_module
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.plugins import PluginFile, plugin_files
 from edgekit_device.versions import show
@@ -106,7 +106,7 @@ class EngineBuild:
                 entry = self._attempt(spec, index, notes)
                 error: Optional[DeviceError] = None
             except DeviceError as raised:
-                if not _has_next(raised):
+                if not _may_retry(raised):
                     raise
                 error = raised
                 self.context.log("attempt {} at {} failed: {}".format(index, spec.key, raised))
@@ -124,11 +124,12 @@ class EngineBuild:
                     notes.append("{}: {}".format(spec.key, attempt.gives_up))
                 seconds = round(time.monotonic() - began, 3)
                 return replace(entry, attempts=tuple(tries), seconds=seconds)
+        causes = (
+            "({}) {}: {}".format(number, " ".join(attempt.flags) or "no flags", attempt.error)
+            for number, attempt in enumerate(tries, 1)
+        )
         raise DeviceError(
-            "all attempts at {} failed: {}".format(
-                spec.key,
-                _causes(tries),
-            ),
+            "all attempts at {} failed: {}".format(spec.key, "; ".join(causes)),
             code="build.failed",
             where=spec.key,
             hint="`edgekit jobs log` shows the builder's full output; to ask for less, set "
@@ -144,20 +145,20 @@ class EngineBuild:
         def build(on_progress: Report) -> MadeEngine:
             return self._build(spec, index, _on_progress(on_progress, phase))
 
-        made = read(MadeEngine, isolated(self.context, build), spec.key)
+        made = read(MadeEngine, run_isolated(self.context, build), spec.key)
         facts = PlanFacts(requested_io(spec, self._scales(spec), self.request.dla))
         if not spec.standalone:
             self.context.progress(phase, 0, 0, "loading the plan")
-            found = isolated(self.context, lambda _: self._facts(spec, made))
+            found = run_isolated(self.context, lambda _: self._inspect(spec, made))
             facts = read(PlanFacts, found, spec.key)
         text = facts.inspector
         stored = self.context.store(text.encode("utf-8")) if text else None
-        return entry_of(spec, index, made, facts, stored, notes)
+        return make_entry(spec, index, made, facts, stored, notes)
 
     def _build(self, spec: EngineSpec, index: int, on_progress: Callable[..., None]) -> MadeEngine:
         """Builds and stores an attempt; runs in the child."""
         context, attempt = self.context, spec.attempts[index]
-        trt = find("full")
+        trt = find_module("full")
         handle = os.open(
             str(context.folder / LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -181,11 +182,9 @@ class EngineBuild:
             on_progress=on_progress,
             cancelled=context.cancelled,
         )
-        return self._stored(spec, built, log, trt)
+        return self._store(spec, built, log, trt)
 
-    def _stored(
-        self, spec: EngineSpec, built: BuiltEngine, log: BuilderLog, trt: Any
-    ) -> MadeEngine:
+    def _store(self, spec: EngineSpec, built: BuiltEngine, log: BuilderLog, trt: Any) -> MadeEngine:
         version = self.board["tensorrt"] or str(trt.__version__)
         if not spec.standalone:
             # four parts: modules report these since 10.14, plans have the header since 8.6
@@ -209,10 +208,10 @@ class EngineBuild:
         """Returns the request's plugins, with their libraries in this process's memory."""
         return plugin_files(self.request.plugins, self.context.blob)
 
-    def _facts(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
+    def _inspect(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
         """Loads the plan and returns its facts; runs in a child."""
         return plan_facts(
-            find("full"),
+            find_module("full"),
             self.context.blob(made.engine),
             spec,
             made.flags,
@@ -232,17 +231,10 @@ class EngineBuild:
 
     def _scales(self, spec: EngineSpec) -> Dict[str, float]:
         cache = self.context.blob(spec.calibration) if spec.calibration is not None else None
-        return calibration_of(spec, cache)
+        return calibration_scales(spec, cache)
 
 
-def _causes(tries: Sequence[AttemptResult]) -> str:
-    return "; ".join(
-        "({}) {}: {}".format(number, " ".join(one.flags) or "no flags", one.error)
-        for number, one in enumerate(tries, 1)
-    )
-
-
-def _has_next(error: DeviceError) -> bool:
+def _may_retry(error: DeviceError) -> bool:
     if isinstance(error, JobCancelled) or error.code == "job.cancelled":
         return False
     return error.code in _NEXT or family(error.code) in _NEXT_FAMILIES
@@ -264,7 +256,7 @@ def _on_progress(on_progress: Report, phase: str) -> Callable[[int, int, str], N
     return report
 
 
-def entry_of(
+def make_entry(
     spec: EngineSpec,
     index: int,
     made: MadeEngine,
@@ -283,7 +275,7 @@ def entry_of(
         notes: Gets a sentence for each irregularity.
     """
     flags = made.flags
-    layers, odd = ((), []) if spec.standalone else summary(facts.inspector)
+    layers, odd = ((), []) if spec.standalone else summarise(facts.inspector)
     # tensors between segments in a format that both support; a reformat to LINEAR is expected: the
     # network's own tensors have it, and borders whose format the GPU lacks
     formatted = [

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgekit_device.arrays.formats import VECTORS, four
+from edgekit_device.arrays.formats import VECTORS, as_nchw
 from edgekit_device.build.network import DTYPE_OF_TENSORRT
 from edgekit_device.build.request import (
     BuiltTensor,
@@ -36,7 +36,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.manifest import DTYPES
 from edgekit_device.tensorrt.memory import most_device_bytes
 from edgekit_device.tensorrt.plugins import PluginFile
-from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
+from edgekit_device.tensorrt.refit import full_plan, refit, refit_weights
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
 from edgekit_device.tensorrt.weights import named_weights
 
@@ -199,7 +199,7 @@ def _io(
 
 def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltWeight]:
     found = {}
-    facts_of = weights_of(trt, engine, where)
+    facts_of = refit_weights(trt, engine, where)
     arrays = named_weights(map_file(model), model.parent, facts_of)
     for name, facts in facts_of.items():
         array = arrays.get(name)
@@ -220,7 +220,7 @@ def inspect_text(trt: Any, engine: Any) -> str:
     return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON) or "")
 
 
-def summary(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
+def summarise(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
     """Returns the layers, and notes about parts that could not be read.
 
     Reads tolerantly: releases up to 10.x and 11 describe tensors differently, which is not needed
@@ -289,31 +289,31 @@ def strides(
     """
     size = DTYPES.get(dtype, 2)
     if format == "LINEAR":
-        return _dense(shape, size)
-    batch, channels, height, width = four(shape)
+        return _dense_strides(shape, size)
+    batch, channels, height, width = as_nchw(shape)
     if format in VECTORS:
         vector = VECTORS[format]
-        return _dense((batch, -(-channels // vector), height, width, vector), size)[:4]
+        return _dense_strides((batch, -(-channels // vector), height, width, vector), size)[:4]
     if format == "DLA_LINEAR":
-        line = _padded(width * size, _LINES[format][generation])
+        line = _round_up(width * size, _LINES[format][generation])
         return (channels * height * line, height * line, line, size)
     if format == "DLA_HWC4" and channels in _HELD:
         pixel = _HELD[channels] * size
-        line = _padded(width * pixel, _LINES[format][generation])
+        line = _round_up(width * pixel, _LINES[format][generation])
     elif format in _PIXELS:
-        pixel = _padded(channels, _PIXELS[format]) * size
+        pixel = _round_up(channels, _PIXELS[format]) * size
         line = width * pixel
     else:
         return ()
     return (height * line, size, line, pixel)
 
 
-def _dense(shape: Sequence[int], size: int) -> Tuple[int, ...]:
+def _dense_strides(shape: Sequence[int], size: int) -> Tuple[int, ...]:
     found = [size]
     for length in reversed(shape[1:]):
         found.append(found[-1] * length)
     return tuple(reversed(found)) if shape else ()
 
 
-def _padded(size: int, to: int) -> int:
+def _round_up(size: int, to: int) -> int:
     return -(-size // to) * to

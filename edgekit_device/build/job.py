@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.board.identity import fingerprint
-from edgekit_device.build.attempt import CRASHED, BuilderLog, isolated
+from edgekit_device.build.attempt import CRASHED, BuilderLog, run_isolated
 from edgekit_device.build.engine import EngineBuild
 from edgekit_device.build.inspection import strides
 from edgekit_device.build.request import (
@@ -19,7 +19,6 @@ from edgekit_device.build.request import (
     EngineResult,
     EngineSpec,
     GoldenRun,
-    GoldenSpec,
     NetworkTensor,
     StoredTensor,
     read_request,
@@ -40,9 +39,9 @@ from edgekit_device.protocol.manifest import (
 )
 from edgekit_device.runtime.golden import golden_inputs
 from edgekit_device.runtime.model import open_model
-from edgekit_device.tensorrt.bindings import fault, find
+from edgekit_device.tensorrt.bindings import find_fault, find_module
 from edgekit_device.tensorrt.plugins import load_plugins
-from edgekit_device.tensorrt.runtimes import start
+from edgekit_device.tensorrt.runtimes import start_runtime
 from edgekit_device.trust.bundle import BundleFiles, Checked
 from edgekit_device.versions import agree, parse_version
 
@@ -63,8 +62,9 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
-    version = isolated(context, lambda _: _start(context))
-    _note_version(request, version, notes)
+    version = run_isolated(context, lambda _: _start_tensorrt(context))
+    if not agree(parse_version(request.tensorrt), parse_version(version)):
+        notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
     builds = EngineBuild(context, request, board)
     if request.plugins:
         _try_plugins(context, builds)
@@ -79,7 +79,7 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
             continue
         same[alike] = spec.key
         built[spec.key] = builds.engine(spec, notes)
-    golden = _golden(context, request, built, board, notes)
+    golden = _run_golden(context, request, built, board, notes)
     return BuildResult(
         request=request.digest,
         fingerprint=board,
@@ -110,18 +110,18 @@ def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
         )
 
 
-def _start(context: JobContext) -> str:
+def _start_tensorrt(context: JobContext) -> str:
     """Starts TensorRT and returns its version."""
-    trt = find("full")
+    trt = find_module("full")
     if trt is None or not hasattr(trt, "Builder"):
         raise DeviceError(
             "TensorRT's Python package cannot be used here: {}".format(
-                fault("full") or "it contains no builder"
+                find_fault("full") or "it contains no builder"
             ),
             code="build.no-tensorrt",
             hint="install python3-libnvinfer on the board",
         )
-    start(trt, context.root.folder)
+    start_runtime(trt, context.root.folder)
     return str(trt.__version__)
 
 
@@ -130,11 +130,11 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
     context.progress("loading plugins", 0, 0)
 
     def work(_: Report) -> None:
-        trt = find("full")
+        trt = find_module("full")
         load_plugins(trt, BuilderLog(trt, context.log).logger, builds.plugins(), "plugins")
 
     try:
-        isolated(context, work)
+        run_isolated(context, work)
     except DeviceError as error:
         if error.code != CRASHED:
             raise
@@ -149,12 +149,7 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
         ) from error
 
 
-def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
-    if not agree(parse_version(request.tensorrt), parse_version(version)):
-        notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
-
-
-def _golden(
+def _run_golden(
     context: JobContext,
     request: BuildJobRequest,
     built: Mapping[str, EngineResult],
@@ -163,7 +158,7 @@ def _golden(
 ) -> Tuple[GoldenRun, ...]:
     if not request.golden:
         return ()
-    bare = [one.key for one in built.values() if one.stripped and one.full is None]
+    bare = [engine.key for engine in built.values() if engine.stripped and engine.full is None]
     if bare:
         notes.append(
             "golden vectors were not run: the weights of {} are missing here".format(
@@ -186,7 +181,7 @@ def _golden(
         return run_golden(request, built, files, board, context.store)
 
     try:
-        found: Tuple[GoldenRun, ...] = take(records(GoldenRun), isolated(context, work))
+        found: Tuple[GoldenRun, ...] = take(records(GoldenRun), run_isolated(context, work))
     except DeviceError as error:
         if error.code == "job.cancelled":
             raise
@@ -219,12 +214,15 @@ def run_golden(
     Raises:
         DeviceError: Errors of the loader.
     """
-    checked = _checked_of(request, engines, files, fingerprint)
+    checked = _make_checked(request, engines, files, fingerprint)
     model = open_model(checked)
     found = []
     for case in request.golden:
         inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges, case.shapes)
-        for lane in _lanes(case, len(request.lanes)):
+        lanes: Sequence[Optional[int]] = [case.lane]
+        if case.lane is None and len(request.lanes) > 1:
+            lanes = range(len(request.lanes))
+        for lane in lanes:
             outputs = model.run_lane(lane or 0, inputs)
             entry = {}
             for tensor in checked.manifest.outputs:
@@ -236,13 +234,7 @@ def run_golden(
     return tuple(found)
 
 
-def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
-    if case.lane is not None or count == 1:
-        return [case.lane]
-    return range(count)
-
-
-def _checked_of(
+def _make_checked(
     request: BuildJobRequest,
     engines: Mapping[str, EngineResult],
     files: BundleFiles,
@@ -260,7 +252,7 @@ def _checked_of(
             digest = built.full or built.engine
             size = built.full_bytes or built.bytes
             blobs[digest] = BlobEntry(size, "engine")
-            entries[digest] = _entry(spec, built)
+            entries[digest] = _engine_entry(spec, built)
             segments.append(
                 SegmentEntry(
                     index,
@@ -280,8 +272,8 @@ def _checked_of(
         digest=request.digest,
         name=request.name,
         backend="tensorrt",
-        inputs=_tensors(request.network.inputs),
-        outputs=_tensors(request.network.outputs),
+        inputs=_tensor_entries(request.network.inputs),
+        outputs=_tensor_entries(request.network.outputs),
         lanes=tuple(lanes),
         weights={},
         blobs=blobs,
@@ -305,7 +297,7 @@ def _checked_of(
     return Checked(files, manifest, signer="this board")
 
 
-def _entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
+def _engine_entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
     return EngineEntry(
         kind=spec.kind,
         tensorrt=built.tensorrt,
@@ -314,13 +306,13 @@ def _entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
         lean_embedded=built.lean_embedded,
         refit="none",
         dla_core=spec.dla_core,
-        inputs=_ios(built, "input"),
-        outputs=_ios(built, "output"),
+        inputs=_io_entries(built, "input"),
+        outputs=_io_entries(built, "output"),
         plugins_embedded=built.plugins_embedded,
     )
 
 
-def _ios(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
+def _io_entries(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
     return tuple(
         IoEntry(io.name, io.dtype, io.shape, io.format, io.strides, io.scale)
         for io in built.io
@@ -328,7 +320,7 @@ def _ios(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
     )
 
 
-def _tensors(tensors: Sequence[NetworkTensor]) -> Tuple[TensorEntry, ...]:
+def _tensor_entries(tensors: Sequence[NetworkTensor]) -> Tuple[TensorEntry, ...]:
     return tuple(
         TensorEntry(io.name, io.dtype, io.shape, "LINEAR", strides(io.shape, io.dtype, "LINEAR"))
         for io in tensors

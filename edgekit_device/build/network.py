@@ -175,7 +175,7 @@ def io_faults(spec: EngineSpec, scales: Mapping[str, float]) -> List[str]:
                         mode, io.name, io.dtype, ", ".join(legal), ", ".join(io.formats) or "none"
                     )
                 )
-            if io.dtype == "int8" and spec.typing == "weak" and _scale(io, scales) is None:
+            if io.dtype == "int8" and spec.typing == "weak" and _find_scale(io, scales) is None:
                 faults.append("{} {!r} is int8 and has no scale".format(mode, io.name))
     return faults
 
@@ -206,7 +206,7 @@ def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]
         ]
         for io in wanted:
             if io.name in found:
-                _set_one(trt, found[io.name], io, mode, spec.typing == "weak", scales, faults)
+                _set_tensor(trt, found[io.name], io, mode, spec.typing == "weak", scales, faults)
     if faults:
         raise DeviceError(
             "; ".join(faults),
@@ -217,7 +217,7 @@ def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]
         )
 
 
-def _set_one(
+def _set_tensor(
     trt: Any,
     tensor: Any,
     io: IoSpec,
@@ -249,12 +249,12 @@ def _set_one(
             faults.append("{} {!r}: this release has no format {}".format(mode, io.name, name))
     if mask:
         tensor.allowed_formats = mask
-    scale = _scale(io, scales)
+    scale = _find_scale(io, scales)
     if weak and io.dtype == "int8" and scale is not None:
         tensor.set_dynamic_range(-_INT8_MAX * scale, _INT8_MAX * scale)
 
 
-def _scale(io: IoSpec, scales: Mapping[str, float]) -> Any:
+def _find_scale(io: IoSpec, scales: Mapping[str, float]) -> Any:
     scale = io.scale if io.scale is not None else scales.get(io.name)
     return scale if scale else None
 
@@ -280,12 +280,6 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
     return file
 
 
-# onnx-tensorrt names a layer like its ONNX node, with "_N" appended if the name was taken; since
-# 8.6 the layer's metadata have "[ONNX Layer: NODE]", several separated by the control characters 1E
-# and 1F. For a node of several layers it may name only the first: a Gemm's bias addition and
-# products with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the
-# tensors between them show that they belong together: "(Unnamed Layer* 9) [Matrix
-# Multiply]_output". Other inserted layers (constants, shuffles) get the device of their readers.
 @dataclass(frozen=True, eq=False)
 class BuilderLayer:
     """A layer of an INetworkDefinition: its facts, and the layer object."""
@@ -365,7 +359,16 @@ def read_layers(network: Any) -> List[BuilderLayer]:
 
 
 def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> MappedLayers:
-    """Finds the plan's layer and the device of every builder layer."""
+    """Finds the plan's layer and the device of every builder layer.
+
+    onnx-tensorrt names a layer like its ONNX node, with "_N" appended if the name was taken;
+    since 8.6 the layer's metadata have "[ONNX Layer: NODE]", several separated by the control
+    characters 1E and 1F. For a node of several layers it may name only the first: a Gemm's bias
+    addition and products with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own
+    names of the tensors between them show that they belong together: "(Unnamed Layer* 9)
+    [Matrix Multiply]_output". Other inserted layers (constants, shuffles) get the device of
+    their readers.
+    """
     mapped = MappedLayers(list(layers))
     by_node: Dict[str, List[LayerSpec]] = {}
     by_name: Dict[str, LayerSpec] = {}
@@ -378,14 +381,14 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
     for layer in layers:
         candidates = _candidates(layer, by_node, by_name)
         if candidates:
-            mapped.ours[layer.index] = _one_of(layer, candidates, taken)
-    mapped.parts = _parts(mapped)
+            mapped.ours[layer.index] = _choose_layer(layer, candidates, taken)
+    mapped.parts = _map_parts(mapped)
     mapped.device = {
         index: spec.device for own in (mapped.parts, mapped.ours) for index, spec in own.items()
     }
     around = {layer.index: _FLOW[layer.kind] for layer in layers if layer.kind in _FLOW}
     mapped.device.update(dict.fromkeys(around, "GPU"))
-    _follow(mapped)
+    _assign_inserted(mapped)
     mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
     stood = {spec.name for spec in mapped.ours.values()}
     # the parser does not name any layer after an ONNX Loop
@@ -409,7 +412,7 @@ def _candidates(
     return by_node.get(_SUFFIX.sub("", layer.name), [])
 
 
-def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) -> LayerSpec:
+def _choose_layer(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) -> LayerSpec:
     """Returns the next of a node's several plan layers that has the builder layer's kind."""
     if len(specs) == 1:
         return specs[0]
@@ -423,7 +426,7 @@ def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) 
     return found
 
 
-def _parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
+def _map_parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
     """Finds the plan's layers of unnamed layers that compute, by the tensors inside nodes."""
     known = dict(mapped.ours)
     none = (*_CARRIED, *_FLOW)
@@ -446,7 +449,7 @@ def _parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
     return {layer.index: known[layer.index] for layer in unnamed if layer.index in known}
 
 
-def _follow(mapped: MappedLayers) -> None:
+def _assign_inserted(mapped: MappedLayers) -> None:
     """Gives inserted layers the device of their readers, else of the layers that they read."""
     readers: Dict[str, List[int]] = {}
     writer: Dict[str, int] = {}
@@ -462,12 +465,12 @@ def _follow(mapped: MappedLayers) -> None:
         known = len(mapped.device)
         for layer in reversed(mapped.layers):
             after = (index for name in layer.outputs for index in readers.get(name, ()))
-            _take(mapped, layer, after)
+            _assign_device(mapped, layer, after)
         for layer in mapped.layers:
-            _take(mapped, layer, (writer[name] for name in layer.inputs if name in writer))
+            _assign_device(mapped, layer, (writer[name] for name in layer.inputs if name in writer))
 
 
-def _take(mapped: MappedLayers, layer: BuilderLayer, others: Iterable[int]) -> None:
+def _assign_device(mapped: MappedLayers, layer: BuilderLayer, others: Iterable[int]) -> None:
     if layer.index in mapped.device:
         return
     device: Optional[str] = next((mapped.device[i] for i in others if i in mapped.device), None)

@@ -17,7 +17,7 @@ from typing import Dict, List, Mapping, Sequence
 
 from edgekit_device.errors import DeviceError, counted, listed, map_os_errors
 from edgekit_device.jobs.job import JobContext
-from edgekit_device.processes import ending_with_parent
+from edgekit_device.processes import end_with_parent
 from edgekit_device.protocol.codec import (
     choice,
     digest,
@@ -147,7 +147,7 @@ class _Steps:
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 start_new_session=True,
-                preexec_fn=ending_with_parent(),  # noqa: PLW1509
+                preexec_fn=end_with_parent(),  # noqa: PLW1509
             )
         except OSError as error:
             raise self._failed("cannot start {}: {}".format(command[0], error)) from error

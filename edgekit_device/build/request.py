@@ -41,6 +41,7 @@ _VALUE = integer(-(1 << 31), (1 << 31) - 1)
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
 _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
+_SIZE = integer(0, _MAX_BYTES)
 
 
 @document(frozen=True)
@@ -188,8 +189,11 @@ class EngineSpec:
     @property
     def editable_cache(self) -> bool:
         """True if the timing cache is editable: its entries can be read and changed."""
-        flags = (one for one in self.settings if one.kind == "flag")
-        return any(one.name == "EDITABLE_TIMING_CACHE" and one.number for one in flags)
+        flags = (setting for setting in self.settings if setting.kind == "flag")
+        return any(
+            flag_setting.name == "EDITABLE_TIMING_CACHE" and flag_setting.number
+            for flag_setting in flags
+        )
 
 
 @document(frozen=True)
@@ -264,9 +268,6 @@ class BuildJobRequest:
                 fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
             if not set(case.shapes) <= inputs:
                 fail(at + ".shapes", "expected {}".format(", ".join(sorted(inputs))))
-
-
-_SIZE = integer(0, _MAX_BYTES)
 
 
 @document(frozen=True)

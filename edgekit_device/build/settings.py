@@ -84,89 +84,91 @@ def apply_settings(
         in a single text.
     """
     held: Dict[str, List[str]] = {}
-    for one in settings:
-        lacking = _lacking(trt, config, one)
+    for setting in settings:
+        lacking = _find_missing(trt, config, setting)
         if lacking:
             notes.append(
-                "{}: this TensorRT has no {}, so {} is not set".format(key, lacking, one.key)
+                "{}: this TensorRT has no {}, so {} is not set".format(key, lacking, setting.key)
             )
             continue
-        wanted, found = _APPLY[one.kind](trt, config, one)
+        wanted, found = _APPLY[setting.kind](trt, config, setting)
         if wanted != found:
             notes.append(
-                "{}: TensorRT does not take {} for {}: it is {}".format(key, wanted, one.key, found)
+                "{}: TensorRT does not take {} for {}: it is {}".format(
+                    key, wanted, setting.key, found
+                )
             )
-        held.setdefault(one.key, []).append(found)
+        held.setdefault(setting.key, []).append(found)
     return {name: listed(texts, most=len(texts)) for name, texts in held.items()}
 
 
-def flags_held(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
+def read_flags(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
     """Returns the names of the flags among settings that TensorRT has set."""
-    found = (one.name for one in settings if one.kind == "flag")
+    found = (setting.name for setting in settings if setting.kind == "flag")
     known = [name for name in found if hasattr(trt.BuilderFlag, name)]
     return [name for name in known if config.get_flag(getattr(trt.BuilderFlag, name))]
 
 
-def _lacking(trt: Any, config: Any, one: Setting) -> str:
+def _find_missing(trt: Any, config: Any, setting: Setting) -> str:
     """Returns the name that the release lacks; "" if it has all names."""
-    owner = {"flag": "BuilderFlag", "pool": "MemoryPoolType"}.get(one.kind, "")
+    owner = {"flag": "BuilderFlag", "pool": "MemoryPoolType"}.get(setting.kind, "")
     holder = getattr(trt, owner) if owner else config
-    if not hasattr(holder, one.name):
-        return ".".join(filter(None, (owner or "IBuilderConfig", one.name)))
-    if one.enum and not hasattr(trt, one.enum):
-        return one.enum
-    enum = getattr(trt, one.enum) if one.enum else None
-    lacking = [name for name in one.members if not hasattr(enum, name)]
-    return "{}.{}".format(one.enum, lacking[0]) if lacking else ""
+    if not hasattr(holder, setting.name):
+        return ".".join(filter(None, (owner or "IBuilderConfig", setting.name)))
+    if setting.enum and not hasattr(trt, setting.enum):
+        return setting.enum
+    enum = getattr(trt, setting.enum) if setting.enum else None
+    lacking = [name for name in setting.members if not hasattr(enum, name)]
+    return "{}.{}".format(setting.enum, lacking[0]) if lacking else ""
 
 
 # each function applies a setting and returns the wanted and TensorRT's resulting value as texts
 
 
-def _flag(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
-    member_of = getattr(trt.BuilderFlag, one.name)
-    (config.set_flag if one.number else config.clear_flag)(member_of)
-    return _switch(bool(one.number)), _switch(config.get_flag(member_of))
+def _flag(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+    member_of = getattr(trt.BuilderFlag, setting.name)
+    (config.set_flag if setting.number else config.clear_flag)(member_of)
+    return _on_off(bool(setting.number)), _on_off(config.get_flag(member_of))
 
 
-def _number(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
-    setattr(config, one.name, one.number)
-    return str(one.number), str(getattr(config, one.name))
+def _number(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+    setattr(config, setting.name, setting.number)
+    return str(setting.number), str(getattr(config, setting.name))
 
 
-def _choice(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
-    setattr(config, one.name, getattr(getattr(trt, one.enum), one.members[0]))
-    return one.members[0], str(getattr(config, one.name).name)
+def _choice(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+    setattr(config, setting.name, getattr(getattr(trt, setting.enum), setting.members[0]))
+    return setting.members[0], str(getattr(config, setting.name).name)
 
 
-def _sources(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
-    enum = getattr(trt, one.enum)
+def _sources(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+    enum = getattr(trt, setting.enum)
     bits = {name: 1 << int(getattr(enum, name)) for name in enum.__members__}
-    mask = sum(bits[name] for name in set(one.members))
-    getattr(config, one.name)(mask)
-    held = getattr(config, one.name.replace("set_", "get_", 1))()
-    return _members(bits, mask), _members(bits, held)
+    mask = sum(bits[name] for name in set(setting.members))
+    getattr(config, setting.name)(mask)
+    held = getattr(config, setting.name.replace("set_", "get_", 1))()
+    return _mask_names(bits, mask), _mask_names(bits, held)
 
 
-def _members(bits: Mapping[str, int], mask: int) -> str:
+def _mask_names(bits: Mapping[str, int], mask: int) -> str:
     return listed((name for name, bit in bits.items() if bit & mask), most=99) or "none"
 
 
-def _switched(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
-    name = one.members[0]
-    member_of = getattr(getattr(trt, one.enum), name)
-    getattr(config, one.name)(member_of, bool(one.number))
-    held = getattr(config, one.name.replace("set_", "get_", 1))(member_of)
-    return "{} {}".format(name, _switch(bool(one.number))), "{} {}".format(name, _switch(held))
+def _member_switch(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+    name = setting.members[0]
+    member_of = getattr(getattr(trt, setting.enum), name)
+    getattr(config, setting.name)(member_of, bool(setting.number))
+    held = getattr(config, setting.name.replace("set_", "get_", 1))(member_of)
+    return "{} {}".format(name, _on_off(bool(setting.number))), "{} {}".format(name, _on_off(held))
 
 
-def _pool(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
-    pool = getattr(trt.MemoryPoolType, one.name)
-    config.set_memory_pool_limit(pool, one.number)
-    return str(one.number), str(config.get_memory_pool_limit(pool))
+def _pool(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+    pool = getattr(trt.MemoryPoolType, setting.name)
+    config.set_memory_pool_limit(pool, setting.number)
+    return str(setting.number), str(config.get_memory_pool_limit(pool))
 
 
-def _switch(on: bool) -> str:
+def _on_off(on: bool) -> str:
     return "on" if on else "off"
 
 
@@ -175,6 +177,6 @@ _APPLY: Mapping[str, Callable[[Any, Any, Setting], Tuple[str, str]]] = {
     "number": _number,
     "choice": _choice,
     "sources": _sources,
-    "switches": _switched,
+    "switches": _member_switch,
     "pool": _pool,
 }

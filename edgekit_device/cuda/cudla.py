@@ -12,7 +12,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple, Union
 
-from edgekit_device.arrays.formats import four, stored_shape
+from edgekit_device.arrays.formats import as_nchw, stored_shape
 from edgekit_device.cuda.cudla_library import (
     DATA_FORMATS,
     DATA_TYPES,
@@ -30,7 +30,7 @@ from edgekit_device.cuda.cudla_library import (
     open_library,
 )
 from edgekit_device.cuda.driver import open_cuda
-from edgekit_device.cuda.memory import DeviceBuffer, DeviceTensor, Feeder, fetched, io_bytes
+from edgekit_device.cuda.memory import DeviceBuffer, DeviceTensor, Feeder, fetch_bytes, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES
 
@@ -66,7 +66,11 @@ def open_loadable(data: bytes, core: int, io: Any, cuda: Any = None) -> Loadable
             loadable and manifest differ, "cudla.missing", "cudla.failed" or "cuda.*".
     """
     if data[:4] in {_PLAN_TAG, _PLAN_TAG[::-1]}:
-        raise _a_plan()
+        raise DeviceError(
+            "this is a TensorRT plan, not a DLA loadable",
+            code="cudla.not-a-loadable",
+            hint="cuDLA needs a loadable that was built with EngineCapability.DLA_STANDALONE",
+        )
     library = open_library()
     return LoadableEngine(library, open_cuda() if cuda is None else cuda, data, core, io)
 
@@ -114,7 +118,7 @@ class LoadableEngine:
         where = "DLA core {}".format(core)
         call("cudlaCreateDevice", core, ctypes.byref(self._device), HYBRID, where=where)
         device = self._device
-        self.handle.later(lambda: call("cudlaDestroyDevice", device))
+        self.handle.on_close(lambda: call("cudlaDestroyDevice", device))
         try:
             call(
                 "cudlaModuleLoadFromMemory",
@@ -132,7 +136,7 @@ class LoadableEngine:
                 )
             raise
         module = self._module
-        self.handle.later(lambda: call("cudlaModuleUnload", module, 0))
+        self.handle.on_close(lambda: call("cudlaModuleUnload", module, 0))
 
     def _tensors(
         self, count: int, which: int, ios: Sequence[Any], role: str
@@ -146,8 +150,8 @@ class LoadableEngine:
         attribute.descriptors = ctypes.cast(found, ctypes.POINTER(TensorDescriptor))
         self._library.call(name, self._module, which, ctypes.byref(attribute))
         descriptors = list(found)[:number]
-        ordered = in_order(descriptors, ios, role)
-        return [(io, int(one.size)) for io, one in zip(ordered, descriptors)]  # noqa: B905
+        ordered = order_entries(descriptors, ios, role)
+        return [(io, int(descriptor.size)) for io, descriptor in zip(ordered, descriptors)]  # noqa: B905
 
     def register(self, buffer: DeviceBuffer) -> int:
         """Registers CUDA memory with the DLA, until the engine is closed."""
@@ -160,7 +164,7 @@ class LoadableEngine:
         def undo(freed: DeviceBuffer = buffer) -> None:
             call("cudlaMemUnregister", device, mapped)
 
-        self.handle.later(undo)
+        self.handle.on_close(undo)
         return mapped.value or 0
 
     def _slot(self) -> CudlaSlot:
@@ -195,17 +199,16 @@ class LoadableEngine:
         # a task's status is known only now (cudlaGetLastError's documentation)
         self._library.call("cudlaGetLastError", self._device)
         wanted = None if segment is None else segment.outputs
-        return {
-            io.name: self._result(slot, lease, io)
-            for io, _ in self.outputs
-            if wanted is None or io.name in wanted
-        }
-
-    def _result(self, slot: CudlaSlot, lease: CudlaLease, io: Any) -> DeviceTensor:
-        ptr, nbytes = slot.buffers[io.name].ptr, io_bytes(io)
-        owner = CudlaBufferPart(lease, self.cuda, ptr, nbytes)
-        shape, steps = tuple(io.shape), tuple(io.strides)
-        return DeviceTensor(ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner)
+        results = {}
+        for io, _ in self.outputs:
+            if wanted is None or io.name in wanted:
+                ptr, nbytes = slot.buffers[io.name].ptr, io_bytes(io)
+                owner = CudlaBufferPart(lease, self.cuda, ptr, nbytes)
+                shape, steps = tuple(io.shape), tuple(io.strides)
+                results[io.name] = DeviceTensor(
+                    ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner
+                )
+        return results
 
     def _feed(self, slot: CudlaSlot, io: Any, feeds: Dict[str, Feed], retained: List[Any]) -> None:
         """Copies an input into the slot; ``retained`` gets objects that the stream still needs."""
@@ -252,20 +255,16 @@ class LoadableEngine:
         self.handle.close()
 
 
-def _a_plan() -> DeviceError:
-    return DeviceError(
-        "this is a TensorRT plan, not a DLA loadable",
-        code="cudla.not-a-loadable",
-        hint="cuDLA needs a loadable that was built with EngineCapability.DLA_STANDALONE",
-    )
-
-
-# Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an INT8
-# input of (1, 3, 512, 960) in DLA_HWC4 is NHWC with c = 4 and the strides (1, 3840, 0, 0); an INT8
-# output of (1, 64, 32, 60) in DLA_LINEAR is NCHW with the strides (1, 64, 2048, 2048). So the
-# second stride is a line, the third a plane (or a plane of vectors), and zero means unknown.
-def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str) -> List[Any]:
+def order_entries(
+    descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str
+) -> List[Any]:
     """Returns the manifest's entries in the order of the loadable's tensors.
+
+    Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an
+    INT8 input of (1, 3, 512, 960) in DLA_HWC4 is NHWC with c = 4 and the strides (1, 3840, 0,
+    0); an INT8 output of (1, 64, 32, 60) in DLA_LINEAR is NCHW with the strides (1, 64, 2048,
+    2048). So the second stride is a line, the third a plane (or a plane of vectors), and zero
+    means unknown.
 
     Args:
         descriptors: The loadable's inputs or outputs.
@@ -275,10 +274,10 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
     Raises:
         DeviceError: "cudla.mismatch", with both sides of the difference.
     """
-    names = [_text(one) for one in descriptors]
+    names = [_descriptor_name(descriptor) for descriptor in descriptors]
     if len(descriptors) != len(ios):
         wanted = ", ".join(io.name for io in ios)
-        raise _mismatch(
+        raise _mismatch_error(
             "{} {}s ({})".format(len(names), role, ", ".join(names)),
             "{} ({})".format(len(ios), wanted),
             role,
@@ -288,20 +287,20 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
     for descriptor, name in zip(descriptors, names):  # noqa: B905
         fits = [io for io in left if _same_name(name, io.name)]
         if not fits:
-            raise _mismatch(
+            raise _mismatch_error(
                 "the {} {!r}".format(role, name.rstrip("'")),
                 "only {}".format(", ".join(repr(io.name) for io in left)),
                 name,
             )
         # the longest, in case a name is the prefix of another
-        io = max(fits, key=lambda one: len(one.name))
+        io = max(fits, key=lambda candidate: len(candidate.name))
         left.remove(io)
-        _compare(descriptor, io, role)
+        _compare_strides(descriptor, io, role)
         found.append(io)
     return found
 
 
-def _text(descriptor: TensorDescriptor) -> str:
+def _descriptor_name(descriptor: TensorDescriptor) -> str:
     return bytes(descriptor.name).decode("utf-8", "replace")
 
 
@@ -310,7 +309,7 @@ def _same_name(given: str, name: str) -> bool:
     return name in {given, plain} or (len(given) >= _LONGEST and name.startswith(plain))
 
 
-def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
+def _compare_strides(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     if io.format not in _FORMATS or io.dtype not in _DTYPES:
         raise DeviceError(
             "a loadable cannot have {} {} as its {}".format(io.dtype, io.format, role),
@@ -320,7 +319,7 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     pairs: List[Tuple[str, Any, Any, bool]] = []
     form = DATA_FORMATS.get(descriptor.data_format, str(descriptor.data_format))
     kind = DATA_TYPES.get(descriptor.data_type, str(descriptor.data_type))
-    batch, channels, height, width = four(io.shape)
+    batch, channels, height, width = as_nchw(io.shape)
     # a picture of one channel is the same memory in either order
     formats = _FORMATS[io.format] + (("NCHW", "NHWC") if channels == 1 else ())
     pairs.append(("format", form, io.format, form in formats or form == "UNKNOWN"))
@@ -332,25 +331,24 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     pairs.append(("shape", list(shape), [batch, channels, height, width], same))
     nbytes = io_bytes(io)
     pairs.append(("size", descriptor.size, nbytes, 0 <= descriptor.size - nbytes < _PAGE))
+    vector = {"CHW16": 16, "CHW32": 32}.get(io.format, 1)
     for position, axis, name, says in (
         (1, 2, "line stride", height > 1),
-        (2, 1, "plane stride", io.format != "DLA_HWC4" and channels > _vector(io.format)),
+        (2, 1, "plane stride", io.format != "DLA_HWC4" and channels > vector),
     ):
         given = int(descriptor.stride[position])
         wanted = io.strides[axis]
         pairs.append((name, given, wanted, not says or not given or given == wanted))
     for what, given, wanted, equal in pairs:
         if not equal:
-            raise _mismatch(
-                "the {} {}".format(what, given), "{} {}".format(what, wanted), _text(descriptor)
+            raise _mismatch_error(
+                "the {} {}".format(what, given),
+                "{} {}".format(what, wanted),
+                _descriptor_name(descriptor),
             )
 
 
-def _vector(form: str) -> int:
-    return {"CHW16": 16, "CHW32": 32}.get(form, 1)
-
-
-def _mismatch(loadable: str, manifest: str, where: str) -> DeviceError:
+def _mismatch_error(loadable: str, manifest: str, where: str) -> DeviceError:
     return DeviceError(
         "the loadable has {}, but the manifest has {}".format(loadable, manifest),
         code="cudla.mismatch",
@@ -367,7 +365,7 @@ class CudlaHandle:
         self._undo: List[Callable[[], None]] = []
         self._lock = threading.Lock()
 
-    def later(self, undo: Callable[[], None]) -> None:
+    def on_close(self, undo: Callable[[], None]) -> None:
         with self._lock:
             self._undo.append(undo)
 
@@ -403,7 +401,7 @@ class CudlaSlot:
     ) -> None:
         self.cuda = cuda
         self.stream = stream = cuda.stream()
-        handle.later(lambda: cuda.destroy_stream(stream))
+        handle.on_close(lambda: cuda.destroy_stream(stream))
         self.buffers: Dict[str, DeviceBuffer] = {}
         self.registered: Dict[str, int] = {}
         for name, size in sizes.items():
@@ -433,4 +431,4 @@ class CudlaBufferPart:
         Raises:
             DeviceError: "cuda.*".
         """
-        return fetched(self.cuda, self._ptr, self._nbytes)
+        return fetch_bytes(self.cuda, self._ptr, self._nbytes)

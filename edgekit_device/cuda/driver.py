@@ -4,6 +4,12 @@ called by cuda-python in either of its layouts, or by ctypes on libcuda.
 cuda-python's functions return a tuple of the status and what the C function writes through its
 pointers (https://nvidia.github.io/cuda-python/); the ctypes way is made to answer alike. The
 function names are the C API's without their version suffix.
+
+There are three ways: cuda-python's package ``cuda.bindings``, its older modules ``cuda.cuda``, or
+ctypes on libcuda, which every driver has. All use the driver API in the device's primary context,
+which TensorRT and the runtime API also use, so that pointers, streams and events can be passed to
+them as plain integers. Names and arguments: CUDA Driver API,
+https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
 
 from __future__ import annotations
@@ -173,7 +179,7 @@ class CtypesDriverApi(DriverApi):
         if written is None:
             self._check(name, getattr(self.library, symbol)(*values))
             return None
-        places = [one() for one in (written if isinstance(written, tuple) else (written,))]
+        places = [make() for make in (written if isinstance(written, tuple) else (written,))]
         pointers = [ctypes.byref(place) for place in places]
         order = [*values, *pointers] if name in _LAST else [*pointers, *values]
         self._check(name, getattr(self.library, symbol)(*order))
@@ -241,11 +247,6 @@ def _no_driver(reason: str) -> DeviceError:
     )
 
 
-# There are three ways: cuda-python's package ``cuda.bindings``, its older modules ``cuda.cuda``, or
-# ctypes on libcuda, which every driver has. All use the driver API in the device's primary context,
-# which TensorRT and the runtime API also use, so that pointers, streams and events can be passed to
-# them as plain integers. Names and arguments:
-# CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
 @document(frozen=True)
 class CudaFacts:
     """Facts about the driver and its device.
@@ -317,9 +318,9 @@ class Cuda:
         """
         if not size:
             return
-        self._marked(kind, stream, (_COPIES[kind], dst, src, size, stream))
+        self._record_marks(kind, stream, (_COPIES[kind], dst, src, size, stream))
 
-    def _marked(self, phase: str, stream: int, call: Tuple[Any, ...]) -> None:
+    def _record_marks(self, phase: str, stream: int, call: Tuple[Any, ...]) -> None:
         marks = self.marks
         if marks is None:
             self.call(*call)
@@ -402,9 +403,11 @@ class Cuda:
                 c_void_p).
             stream: The stream.
         """
-        places = (ctypes.c_void_p * max(len(args), 1))(*[ctypes.addressof(one) for one in args])
+        places = (ctypes.c_void_p * max(len(args), 1))(
+            *[ctypes.addressof(argument) for argument in args]
+        )
         said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
-        self._marked("compute", stream, ("cuLaunchKernel", *said))
+        self._record_marks("compute", stream, ("cuLaunchKernel", *said))
 
     def compute_capability(self) -> Tuple[int, int]:
         """Returns the device's compute capability, such as (8, 7)."""
@@ -454,11 +457,13 @@ def open_cuda() -> Cuda:
         return _OPEN[0]
 
 
-# cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
-# --useSpinWait, its default since TensorRT 11); otherwise trtexec waits blocked. CUDA's default is
-# CU_CTX_SCHED_AUTO, which spins if there are enough cores and, on Tegra, may block.
 def choose_wait(spin: bool) -> None:
     """Makes the process wait spinning or blocked; must be called before the device is opened.
+
+    cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
+    --useSpinWait, its default since TensorRT 11); otherwise trtexec waits blocked. CUDA's
+    default is CU_CTX_SCHED_AUTO, which spins if there are enough cores and, on Tegra, may
+    block.
 
     Raises:
         DeviceError: "cuda.failed" if the device is already open and its driver refuses the change,
@@ -470,7 +475,7 @@ def choose_wait(spin: bool) -> None:
     way.call("cuDevicePrimaryCtxSetFlags", number, _FLAGS["spin" if spin else "blocking"])
 
 
-def wait_of(cuda: Cuda) -> str:
+def wait_mode(cuda: Cuda) -> str:
     """Returns how threads wait in the device's context: "auto", "spin", "yield" or "blocking"."""
     flag = int(cuda.call("cuCtxGetFlags")) & _SCHEDULE
     return {number: name for name, number in _FLAGS.items()}.get(flag, "auto")

@@ -1,5 +1,18 @@
 """Packs tensors into the DLA's formats and back on the GPU. NVRTC compiles a kernel at its first
 use.
+
+Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
+
+The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it and
+compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit for
+bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
+
+Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a pixel
+lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a line with
+its padding. A thread moves CW channels of PX pixels through its registers: it reads them in runs
+along whatever is contiguous in the source, in aligned words of up to 16 bytes, converts each
+element and writes runs along whatever is contiguous in the target. Where lines do not begin at
+multiples of 4 bytes, elements are moved one at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from edgekit_device.arrays.formats import convert, four, stored_shape
+from edgekit_device.arrays.formats import as_nchw, convert, stored_shape
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 
@@ -99,7 +112,7 @@ HELPER u32 half_of(float v) {
 #define THREAD ((int)threadIdx.x)
 """
 
-# Definitions that `plan` chooses:
+# Definitions that `plan_kernel` chooses:
 #   SRC_T, DST_T: element types, 0 float32, 1 float16, 2 uint8, 3 int8.
 #   SRC_HELD, DST_HELD: channels next to each other; 0 for all, where these are more than a few.
 #   SRC_WAY, DST_WAY: a run is 0 the pixels of a channel, 1 the channels of a pixel, 2 whole pixels.
@@ -339,10 +352,12 @@ class Compiler:
         exact = not known or wanted in known
         arch = "sm_{}".format(wanted)
         if not exact:
-            arch = "compute_{}".format(max(one for one in known if one <= wanted))
+            arch = "compute_{}".format(
+                max(architecture for architecture in known if architecture <= wanted)
+            )
         options = ["--gpu-architecture=" + arch, "--fmad=false", "--std=c++14"]
         status, image, log = self._way.build(
-            source.encode("ascii"), name.encode(), [one.encode() for one in options], exact
+            source.encode("ascii"), name.encode(), [option.encode() for option in options], exact
         )
         if status:
             raise DeviceError(
@@ -435,20 +450,6 @@ def _candidates() -> List[str]:
     return found
 
 
-# Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
-#
-# The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it
-# and compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit
-# for bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
-#
-# Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a
-# pixel lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a
-# line with its padding. A thread moves CW channels of PX pixels through its registers: it reads
-# them in runs along whatever is contiguous in the source, in aligned words of up to 16 bytes,
-# converts each element and writes runs along whatever is contiguous in the target. Where lines do
-# not begin at multiples of 4 bytes, elements are moved one at a time.
-
-
 @dataclass(frozen=True)
 class Layout:
     """A tensor's memory layout; an ``IoEntry`` or ``DeviceTensor`` can be used as well.
@@ -503,26 +504,26 @@ class _MemoryLayout:
     held: int
 
 
-def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
+def kernel_source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
     """Returns the text of a planned kernel."""
-    defines = "".join("#define {} {}\n".format(*one) for one in launch.defines)
+    defines = "".join("#define {} {}\n".format(*definition) for definition in launch.defines)
     return defines + prelude + TEXT
 
 
-def plan(src: Any, dst: Any) -> Launch:
+def plan_kernel(src: Any, dst: Any) -> Launch:
     """Plans the kernel that writes ``src``'s tensor in ``dst``'s layout.
 
     Raises:
         DeviceError: "kernels.shape", "kernels.scale", "kernels.unsupported", or as
             ``_packing.stored_shape``.
     """
-    shape = four(src.shape)
-    if shape != four(dst.shape):
+    shape = as_nchw(src.shape)
+    if shape != as_nchw(dst.shape):
         raise DeviceError(
             "{} cannot be converted to {}".format(list(src.shape), list(dst.shape)),
             code="kernels.shape",
         )
-    a, b = _side(src), _side(dst)
+    a, b = _memory_layout(src), _memory_layout(dst)
     numbers, defines = _conversion(src, dst)
     batch, channels, height, width = shape
     if a.held == b.held == 1 and not (width * a.size % _WORD or width * b.size % _WORD):
@@ -532,16 +533,16 @@ def plan(src: Any, dst: Any) -> Launch:
     elif a.line == b.line == width:
         height, width = 1, height * width
         a, b = replace(a, line=width), replace(b, line=width)
-    block = _block(a, b, channels)
-    for name, one in (("SRC", a), ("DST", b)):
-        block[name + "_HELD"] = 0 if one.groups == 1 and one.held > _FEW else one.held
+    block = _block_size(a, b, channels)
+    for name, layout in (("SRC", a), ("DST", b)):
+        block[name + "_HELD"] = 0 if layout.groups == 1 and layout.held > _FEW else layout.held
     lines = batch * height
-    block["DST_WORD"] = _word(b, block, "DST", lines * b.groups)
+    block["DST_WORD"] = _word_size(b, block, "DST", lines * b.groups)
     ways = (block["SRC_WAY"], block["DST_WAY"])
     if block["DST_WORD"] <= b.size and ways[1] == _ALONG_PIXELS and ways[0] != _WHOLE_PIXELS:
         # single elements: neighbouring threads write neighbours
         block.update(PX=4, STEP=_WARP, DST_WORD=0)
-    block["SRC_WORD"] = _word(a, block, "SRC", lines * a.groups)
+    block["SRC_WORD"] = _word_size(a, block, "SRC", lines * a.groups)
     covered = b.groups * b.held
     if covered <= channels and b.line <= width:
         # nothing is padded: the source's padding may be read
@@ -556,7 +557,7 @@ def plan(src: Any, dst: Any) -> Launch:
     return Launch(tuple(sorted({**defines, **block}.items())), numbers, grid)
 
 
-def _side(layout: Any) -> _MemoryLayout:
+def _memory_layout(layout: Any) -> _MemoryLayout:
     if layout.format not in _FORMATS or layout.dtype not in _TYPES:
         raise DeviceError(
             "no kernel converts {} to {}".format(layout.dtype, layout.format),
@@ -564,7 +565,7 @@ def _side(layout: Any) -> _MemoryLayout:
             hint="types: {}; formats: {}".format(", ".join(_TYPES), ", ".join(_FORMATS)),
         )
     size = _SIZES[layout.dtype]
-    batch, channels, height, width = four(layout.shape)
+    batch, channels, height, width = as_nchw(layout.shape)
     line, held = width, _VECTORS.get(layout.format, 1)
     if layout.format == "HWC" and not layout.strides:
         held = max(1, channels)
@@ -582,7 +583,7 @@ def _side(layout: Any) -> _MemoryLayout:
     return found
 
 
-def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
+def _block_size(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     """Returns a thread's definitions, by their names in :data:`TEXT`.
 
     Words are as wide as possible, and neighbouring threads write adjacent memory: a sector of 32
@@ -590,7 +591,7 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     """
     few = 1 < max(a.held, b.held) <= _FEW
     last = _WHOLE_PIXELS if few else _ALONG_CHANNELS
-    ways = tuple(last if one.held > 1 else _ALONG_PIXELS for one in (a, b))
+    ways = tuple(last if layout.held > 1 else _ALONG_PIXELS for layout in (a, b))
     read, write = _WORD // a.size, _WORD // b.size  # elements of a word
     if few:
         cut = (max(a.held, b.held), write if b.held == 1 else write // 2, 1, 1)
@@ -612,15 +613,15 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "SRC_CW": own, "THREADS": _THREADS, **named}
 
 
-def _word(one: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
+def _word_size(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
     """Returns the alignment in bytes of every run of a side; 0 for single elements."""
     way = block[name + "_WAY"]
     if way == _ALONG_PIXELS and block["STEP"] > 1:
         return 0
-    run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * one.held
-    step = one.held if way == _ALONG_CHANNELS else one.line * one.held if lines > 1 else 0
-    word = math.gcd(math.gcd(_WORD, run * one.size), step * one.size)
-    return word if word >= 4 or (name == "SRC" and word > one.size) else 0
+    run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * layout.held
+    step = layout.held if way == _ALONG_CHANNELS else layout.line * layout.held if lines > 1 else 0
+    word = math.gcd(math.gcd(_WORD, run * layout.size), step * layout.size)
+    return word if word >= 4 or (name == "SRC" and word > layout.size) else 0
 
 
 def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
@@ -732,7 +733,7 @@ class PackKernels:
                 code="kernels.unsupported",
                 hint="one side is {}, so the other must be LINEAR or HWC".format(", ".join(_DLA)),
             )
-        self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
+        self._launch(plan_kernel(src, dst), src_ptr, dst_ptr, stream)
 
     def _launch(self, launch: Launch, src_ptr: int, dst_ptr: int, stream: int) -> None:
         for pointer in (src_ptr, dst_ptr):
@@ -745,15 +746,13 @@ class PackKernels:
         if 0 in launch.grid:
             return  # a tensor without elements
         arguments = [ctypes.c_uint64(src_ptr), ctypes.c_uint64(dst_ptr), launch.numbers]
-        function = self._function(launch)
-        self._cuda.launch(function, launch.grid, (_THREADS, 1, 1), arguments, stream)
-
-    def _function(self, launch: Launch) -> int:
         with self._lock:
-            if launch.defines not in self._functions:
-                module = self._cuda.load_module(self._image(source(launch)))
-                self._functions[launch.defines] = self._cuda.function(module, "convert")
-            return self._functions[launch.defines]
+            function = self._functions.get(launch.defines)
+            if function is None:
+                module = self._cuda.load_module(self._image(kernel_source(launch)))
+                function = self._cuda.function(module, "convert")
+                self._functions[launch.defines] = function
+        self._cuda.launch(function, launch.grid, (_THREADS, 1, 1), arguments, stream)
 
     def _image(self, text: str) -> bytes:
         """Returns the compiled kernel from the folder, or compiles it and stores it there."""

@@ -80,11 +80,12 @@ class BufferPool:
             fits = [n for n, free in self._free.items() if free and room <= n <= _LARGER * room]
             capacity = min(fits, default=room)
             found = self._free[capacity].pop() if fits else None
-            idle = self._idle() if found is None else []
+            idle = self._remove_idle() if found is None else []
             self._used += capacity
             self.allocated += found is None
         for ptr in idle:
-            self._release(ptr)
+            with suppress(DeviceError):  # it is not needed; the next call reports the error
+                (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
         if found is not None:
             return MemoryLease(self, found, nbytes, capacity)
         try:
@@ -95,7 +96,7 @@ class BufferPool:
             raise
         return MemoryLease(self, ptr, nbytes, room)
 
-    def _idle(self) -> List[int]:
+    def _remove_idle(self) -> List[int]:
         """Removes and returns idle memory in excess of the memory ever in use at once.
 
         Frames of a single shape have no excess; with changing shapes, every size would stay.
@@ -109,10 +110,6 @@ class BufferPool:
             if not free:
                 del self._free[size]
         return found
-
-    def _release(self, ptr: int) -> None:
-        with suppress(DeviceError):  # it is not needed; the next call reports the error
-            (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
 
     def give(self, ptr: int, nbytes: int) -> None:
         """Takes memory back; never waits."""
@@ -194,7 +191,7 @@ class MemoryLease:
         self.pool.give(self.ptr, self._capacity)
 
 
-def fetched(cuda: Any, ptr: int, nbytes: int) -> np.ndarray:
+def fetch_bytes(cuda: Any, ptr: int, nbytes: int) -> np.ndarray:
     """Copies bytes from the device to the host.
 
     Raises:
@@ -229,7 +226,7 @@ class DeviceBuffer:
         Raises:
             DeviceError: "cuda.*".
         """
-        return fetched(self.cuda, self.ptr, self.nbytes)
+        return fetch_bytes(self.cuda, self.ptr, self.nbytes)
 
     def __del__(self) -> None:
         if self.ptr:
@@ -306,17 +303,18 @@ class _BorrowedMemory:
         self._ptr, self._nbytes, self._tensor = ptr, nbytes, tensor
 
     def fetch(self) -> np.ndarray:
-        return fetched(self.cuda, self._ptr, self._nbytes)
+        return fetch_bytes(self.cuda, self._ptr, self._nbytes)
 
 
-# Arrays are copied through pinned memory. Formats are converted on the GPU by ``cuda.kernels`` if
-# NVRTC is available, else by NumPy. The first result of a kernel is compared with NumPy's, bit for
-# bit: a kernel that differs on this board is not used again.
 Tensor = Union["np.ndarray", DeviceTensor]
 
 
 class Feeder:
     """Feeds one engine's inputs; safe to use from several threads.
+
+    Arrays are copied through pinned memory. Formats are converted on the GPU by
+    ``cuda.kernels`` if NVRTC is available, else by NumPy. The first result of a kernel is
+    compared with NumPy's, bit for bit: a kernel that differs on this board is not used again.
 
     Attributes:
         device: Device memory for inputs and outputs.
@@ -372,7 +370,7 @@ class Feeder:
         stored = pack(convert(array, io.dtype, None, io.scale, io.name), io.format, io.strides)
         return self._upload(stored, stream, keep, target)
 
-    def borrowed(self, tensor: Any) -> DeviceTensor:
+    def borrow(self, tensor: Any) -> DeviceTensor:
         """Returns a GPU tensor of PyTorch, CuPy or Numba without a copy.
 
         Waits for its interface's stream, or else for the default stream: the caller must wait for
@@ -407,7 +405,7 @@ class Feeder:
         owner = _BorrowedMemory(self._cuda, pointer, size, tensor)
         return DeviceTensor(pointer, size, str(kind), shape, "LINEAR", (), None, owner)
 
-    def plain(self, tensor: Tensor, dtype: str) -> DeviceTensor:
+    def as_linear(self, tensor: Tensor, dtype: str) -> DeviceTensor:
         """Returns the tensor in planes ("LINEAR") of type ``dtype``: itself, or converted on the
         GPU.
 
@@ -423,7 +421,7 @@ class Feeder:
             self._cuda.synchronize(stream)
         if isinstance(tensor, DeviceTensor) and address == tensor.ptr:
             return tensor
-        owner = next(one for one in retained if getattr(one, "ptr", 0) == address)
+        owner = next(buffer for buffer in retained if getattr(buffer, "ptr", 0) == address)
         return DeviceTensor(address, owner.nbytes, dtype, tensor.shape, "LINEAR", (), None, owner)
 
     def _upload(self, array: np.ndarray, stream: int, keep: List[Any], target: int) -> int:
@@ -453,9 +451,14 @@ class Feeder:
             keep.append(place)
             target = place.ptr
         try:
-            self._kernels().convert(source.ptr, source, target, io, stream)
+            with self._lock:
+                if self._packer is None:
+                    root = default_root()
+                    cache = root / "kernels" if root.is_dir() else None
+                    self._packer = PackKernels(self._cuda, cache)
+            self._packer.convert(source.ptr, source, target, io, stream)
             if known is None:
-                known = self._proves(source, io, target, stream)
+                known = self._matches_numpy(source, io, target, stream)
         except DeviceError as error:
             if family(error.code) == "cuda" and known:
                 raise  # it worked before: the device has failed
@@ -464,7 +467,7 @@ class Feeder:
             self._proved[kind] = known
         return target if known else 0
 
-    def _proves(self, source: DeviceTensor, io: IoEntry, made: int, stream: int) -> bool:
+    def _matches_numpy(self, source: DeviceTensor, io: IoEntry, made: int, stream: int) -> bool:
         import numpy as np
 
         self._cuda.synchronize(stream)  # the kernel's input and output are complete now
@@ -474,13 +477,6 @@ class Feeder:
         self._cuda.copy(found.ctypes.data, made, found.nbytes, "d2h", stream)
         self._cuda.synchronize(stream)
         return bool(np.array_equal(found, wanted))
-
-    def _kernels(self) -> Any:
-        with self._lock:
-            if self._packer is None:
-                root = default_root()
-                self._packer = PackKernels(self._cuda, root / "kernels" if root.is_dir() else None)
-            return self._packer
 
 
 def at_shape(io: IoEntry, shape: Tuple[int, ...]) -> IoEntry:

@@ -24,11 +24,11 @@ from edgekit_device.release.changed import (
     read_health,
     write_health,
 )
-from edgekit_device.release.journal import stamp
+from edgekit_device.release.journal import timestamp
 from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, need_ready
-from edgekit_device.runtime.deviation import Deviation, decibels, right_of, worst_of
-from edgekit_device.runtime.golden import frame_of, need_golden
+from edgekit_device.runtime.deviation import Deviation, count_correct, decibels, worst_measures
+from edgekit_device.runtime.golden import make_frame, need_golden
 from edgekit_device.runtime.model import Model, open_model
 from edgekit_device.runtime.pipeline import share_lanes
 from edgekit_device.store.root import App, Root
@@ -75,14 +75,19 @@ def examine(
         model = open_model(checked, untested=True)
     golden = need_golden(model, checked, where)
     accuracy = need_accuracy(model, checked, policy.accuracy_min, where)
-    frame = frame_of(checked.manifest)
-    latency = _known_latency(folder, policy) or _latency(model, frame, policy, where)
+    frame = make_frame(checked.manifest)
+    latency = None
+    if not policy.measure_s and policy.latency_ms is None:
+        # a soak repeats the examination: the recorded figures will do
+        known = read_health(folder)
+        latency = None if known is None else known.latency_ms
+    latency = latency or _latency(model, frame, policy, where)
     health = Health(
         release=folder.name,
         digest=checked.manifest.digest,
-        at=stamp(),
+        at=timestamp(),
         backend=model.backend,
-        clock=clock_of(model),
+        clock=clock_source(model),
         fingerprint=fingerprint_now(root.folder, checked.manifest.backend, loads=True),
         golden=GoldenOutcome(len(golden.cases), golden.bit_equal),
         accuracy=accuracy,
@@ -92,14 +97,6 @@ def examine(
     if keeps:
         write_health(folder, health)
     return health
-
-
-def _known_latency(folder: Path, policy: Policy) -> Optional[FrameTimes]:
-    """Returns the recorded figures if no measurement is needed: a soak repeats the examination."""
-    if policy.measure_s or policy.latency_ms is not None:
-        return None
-    known = read_health(folder)
-    return None if known is None else known.latency_ms
 
 
 def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: str) -> FrameTimes:
@@ -113,7 +110,7 @@ def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: 
             return found
     raise DeviceError(
         "the release is too slow on this board: the median is {:.3f} ms (limit {:g} ms; "
-        "measured {} times, {})".format(found.p50, budget or 0.0, _TRIES, clock_of(model)),
+        "measured {} times, {})".format(found.p50, budget or 0.0, _TRIES, clock_source(model)),
         code="health.latency",
         where=where,
         hint="raise deploy.health.latency_ms, or build a faster one",
@@ -134,8 +131,10 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         return None
     lanes: List[_LaneErrors] = []
     for number in sorted({case.variant for case in samples.cases}):
-        with model.variant(number) as one:
-            lanes += _lane_errors(one, checked, [c for c in samples.cases if c.variant == number])
+        with model.variant(number) as variant_model:
+            lanes += _lane_errors(
+                variant_model, checked, [c for c in samples.cases if c.variant == number]
+            )
     errors = [error for lane in lanes for error in lane.outputs.values()]
     collapsed = [
         CollapsedChannels(name, group.channels, group.cosine)
@@ -152,7 +151,7 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         source=samples.source,
         synthetic=samples.synthetic,
         collapsed=tuple(collapsed),
-        **vars(worst_of(errors)),
+        **vars(worst_measures(errors)),
         top1_agreement=min(next(iter(lane.outputs.values())).top1_agreement() for lane in lanes),
         top1_accuracy=min(lane.right / lane.rows for lane in lanes)
         if all(lane.rows for lane in lanes)
@@ -189,7 +188,7 @@ def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) ->
             found = model.run_lane(place, feed)
             if case.labels is not None:
                 lane.rows += len(case.labels)
-                lane.right += right_of(found[names[0]], case.labels)
+                lane.right += count_correct(found[names[0]], case.labels)
             if detection is not None and lane.boxes is not None:
                 lane.boxes.add(detection.objects(wanted), detection.objects(found))
             for name, error in lane.outputs.items():
@@ -267,7 +266,7 @@ def _arrays(
     return dict(found)
 
 
-def clock_of(model: Model) -> str:
+def clock_source(model: Model) -> str:
     """Returns the source of the figures: "cpu-measured" (not a board's) or "board-measured"."""
     return "cpu-measured" if model.backend == "reference" else "board-measured"
 

@@ -30,7 +30,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.server import reload
+from edgekit_device.protocol.server import reload_server
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
     ASKED,
@@ -40,15 +40,15 @@ from edgekit_device.release.journal import (
     DeploymentFacts,
     DeploymentJournal,
     HistoryEntry,
-    busy,
+    busy_error,
     claim,
     complete_history,
+    find_last_taken_back,
     is_claimed,
-    last_taken_back,
     read_journal,
     record_end,
     refuse_taken_back,
-    stamp,
+    timestamp,
 )
 from edgekit_device.release.releases import RolledBack, rollback
 from edgekit_device.store.root import App, Root, no_such_app
@@ -117,7 +117,7 @@ def deploy(
         def stopped() -> None:
             if cancelled():
                 raise JobCancelled
-            wanted_back(app)
+            check_rollback_request(app)
 
         left = read_journal(app)
         complete_history(app)
@@ -130,14 +130,16 @@ def deploy(
                     settle(root, app, left, held)
                     raise JobCancelled
                 left.update(job=job)
-                return Deployment(root, app, left, on_progress, stopped, held).to_end()
+                return Deployment(root, app, left, on_progress, stopped, held).run_to_end()
             settle(root, app, left, held)
         elif request.resume is not None:
             return NothingToResume() if left is None else left.facts
-        if not (request.put_back or _serves(app, request.digest)):
+        current = app.link("current")
+        serves = current is not None and current.endswith("-" + request.digest[:12])
+        if not (request.put_back or serves):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
-        return Deployment(root, app, journal, on_progress, stopped, held).to_end()
+        return Deployment(root, app, journal, on_progress, stopped, held).run_to_end()
 
 
 def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
@@ -149,7 +151,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
     left.update(policy=replace(left.facts.policy, soak_s=0.0))
     with contextlib.suppress(DeviceError):
         if left.state in AFTER_SWITCH and not _was_cancelled(root, left):
-            steps.to_end()
+            steps.run_to_end()
         else:
             steps.give_up(
                 DeviceError(
@@ -162,7 +164,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
 def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> DeploymentJournal:
     with app.lock():
         pass  # finishes an interrupted switch by hand: then the links show which release serves
-    now = stamp()
+    now = timestamp()
     known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
     facts = DeploymentFacts(
         schema=SCHEMA,
@@ -190,11 +192,6 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
     journal = DeploymentJournal(app, facts)
     journal.enter(facts.state)
     return journal
-
-
-def _serves(app: App, digest: str) -> bool:
-    current = app.link("current")
-    return current is not None and current.endswith("-" + digest[:12])
 
 
 def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
@@ -249,7 +246,7 @@ def roll_back(
         if journal is not None and journal.state in AFTER_SWITCH:
             return _request_rollback(app, _RollbackRequest(reason[:_MOST_TEXT], code), before, wait)
         if journal is not None and journal.live:
-            raise busy(app)
+            raise busy_error(app)
     with claim(app) as held:
         journal = read_journal(app)
         if journal is not None and journal.live:
@@ -274,12 +271,12 @@ def roll_back(
         if ended:
             record_end(app, ended[0])
         with contextlib.suppress(DeviceError):
-            reload(app.folder)
+            reload_server(app.folder)
         return _answer(app, before)
 
 
 def _rollback_entry(app: App, current: Optional[str], target: str, error: Failure) -> HistoryEntry:
-    now = stamp()
+    now = timestamp()
     return HistoryEntry(
         schema=ROLLBACK_SCHEMA,
         id=os.urandom(8).hex(),
@@ -301,7 +298,7 @@ class _RollbackRequest:
     code: str = member(choice(ASKED, OTHERS_FAILED), absent=ASKED)
 
 
-def wanted_back(app: App) -> None:
+def check_rollback_request(app: App) -> None:
     """Raises DeviceError "rollback.*" if a rollback was requested."""
     found = load(_RollbackRequest, app.folder / BACK)
     journal = None if found is None else read_journal(app)
@@ -318,14 +315,14 @@ def _request_rollback(
     until = time.monotonic() + _WAIT_S
     while wait and is_claimed(app):
         if time.monotonic() > until:
-            raise busy(app)
+            raise busy_error(app)
         time.sleep(_POLL_S)
     return _answer(app, before)
 
 
 def _answer(app: App, before: Optional[str]) -> RolledBack:
     current, previous = app.link("current"), app.link("previous")
-    return RolledBack(app.name, current, previous, before, last_taken_back(app))
+    return RolledBack(app.name, current, previous, before, find_last_taken_back(app))
 
 
 def _requested_error(reason: str, code: str) -> DeviceError:

@@ -16,8 +16,8 @@ from edgekit_device.protocol.codec import (
     read,
     text,
 )
-from edgekit_device.release.changed import changed_of, is_read
-from edgekit_device.release.journal import busy, is_claimed, read_journal
+from edgekit_device.release.changed import find_change, is_read
+from edgekit_device.release.journal import busy_error, is_claimed, read_journal
 from edgekit_device.release.offer import read_incoming
 from edgekit_device.release.policy import Policy, read_policy
 from edgekit_device.store.root import Root, sha256
@@ -64,7 +64,7 @@ def read_request(document: object) -> DeployRequest:
     return read(DeployRequest, document, "request", code="deploy.bad-request", hint=hint)
 
 
-def running(root: Root, requested: DeployRequest) -> Optional[Job]:
+def find_running(root: Root, requested: DeployRequest) -> Optional[Job]:
     """Returns the job that deploys the same bundle, or just did; the caller holds jobs/lock.
 
     Raises:
@@ -78,11 +78,11 @@ def running(root: Root, requested: DeployRequest) -> Optional[Job]:
             continue
         if other.request.get("digest") == requested.digest:
             return job
-        raise busy(root.app(requested.app), job.name)
-    return None if requested.again else _just_done(root, requested)
+        raise busy_error(root.app(requested.app), job.name)
+    return None if requested.again else _find_done(root, requested)
 
 
-def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
+def _find_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     """Returns the job that made the bundle serve: it may have ended since the host looked.
 
     None if the board or its releases have changed since: then the bundle is tested anew.
@@ -97,7 +97,7 @@ def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     if facts.release is None or facts.release != app.link("current") or facts.job is None:
         return None
     folder = app.releases_folder / facts.release
-    if not _is_intact(folder, requested.digest) or changed_of(root, app) is not None:
+    if not _is_intact(folder, requested.digest) or find_change(root, app) is not None:
         return None
     offered = read_incoming(root, requested.digest)
     if offered is not None and offered[1] != open_release(root, folder).signature:

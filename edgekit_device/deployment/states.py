@@ -3,7 +3,7 @@ before it, its work, and the next state after its work or after a failure.
 
 A state is durable in the journal before its work begins, and its work may be repeated: so the same
 code runs a new deployment and continues a deployment whose process died. Start with
-``Deployment.to_end``.
+``Deployment.run_to_end``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Callable, Dict, Optional, Tuple, Type, TypeVar
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
-from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, run_in_child
 from edgekit_device.protocol.codec import document, member, read, record
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.server import reload, serving
+from edgekit_device.protocol.server import query_server, reload_server
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import Health
 from edgekit_device.release.collect import collect, remove
@@ -39,7 +39,7 @@ from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import open_release
-from edgekit_device.trust.counters import check_install, count, issue_of
+from edgekit_device.trust.counters import check_install, record_counter, seen_issue
 
 _MOST_ATTEMPTS = 3
 _SOAK_POLL_S = 0.25
@@ -95,7 +95,7 @@ class Deployment:
         """The release's checks and their limits."""
         return self.journal.facts.policy
 
-    def to_end(self) -> DeploymentResult:
+    def run_to_end(self) -> DeploymentResult:
         """Runs the deployment from its state to its end.
 
         Returns:
@@ -180,7 +180,7 @@ class Deployment:
         # the serving bundle is never refused
         if not (facts.on_purpose or facts.previous == staged.release):
             check_install(self.root, staged.checked)
-        self.journal.update(release=staged.release, issued=issue_of(staged.checked))
+        self.journal.update(release=staged.release, issued=seen_issue(staged.checked))
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)
 
@@ -209,7 +209,7 @@ class Deployment:
         """Records counters before the end is written: after a power cut both are repeated."""
         facts = self.journal.facts
         free_reserve(self.app, 1)
-        count(self.root, self.app.name, facts.digest, facts.issued)
+        record_counter(self.root, self.app.name, facts.digest, facts.issued)
         self.journal.update(error=None)
 
     def _tidy(self) -> None:
@@ -236,7 +236,7 @@ class Deployment:
         facts = self.journal.facts
         restore(self.app, facts.previous, facts.fallback)
         with contextlib.suppress(DeviceError):
-            reload(self.app.folder, self.policy.timeouts.test_s)
+            reload_server(self.app.folder, self.policy.timeouts.test_s)
 
     def _withdraw(self) -> None:
         """Removes a release that this deployment made and that does not serve."""
@@ -276,7 +276,7 @@ class Deployment:
             return limits.get(state)
 
         try:
-            found = in_child(
+            found = run_in_child(
                 work,
                 on_turn=on_turn,
                 on_report=self.on_progress,
@@ -361,10 +361,10 @@ def soak(run: Deployment) -> None:
     """
     policy = run.policy
     until = time.monotonic() + policy.soak_s
-    known = _taken(run, policy.timeouts.test_s)
+    known = _load_release(run, policy.timeouts.test_s)
     while True:
         _examine(run, policy)
-        known = _watch(run, known)
+        known = _check_server(run, known)
         left = until - time.monotonic()
         if left <= 0:
             return
@@ -390,21 +390,21 @@ def _examine(run: Deployment, policy: Policy) -> None:
     run.child(Health, work, {"soaking": policy.timeouts.test_s})
 
 
-def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
+def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
     """Makes a server load the release; returns its status, None if no server runs."""
-    found = reload(run.app.folder, limit_s)
+    found = reload_server(run.app.folder, limit_s)
     if found is not None and found.release != run.journal.facts.release:
         why = _last_error(found) or "it returned {}".format(found.release)
-        raise _bad(run, "the server rejected the release: {}".format(why))
+        raise _unhealthy_error(run, "the server rejected the release: {}".format(why))
     return found
 
 
-def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
+def _check_server(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with the previous counters; returns the new status."""
-    found = serving(run.app.folder)
+    found = query_server(run.app.folder)
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
-            raise _bad(run, "the server ended")
+            raise _unhealthy_error(run, "the server ended")
         return found
     for what, more in (
         ("error", found.errors - known.errors),
@@ -412,7 +412,9 @@ def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingS
     ):
         if more > 0:
             last = _last_error(found)
-            raise _bad(run, counted(more, "new " + what) + (": " + last if last else ""))
+            raise _unhealthy_error(
+                run, counted(more, "new " + what) + (": " + last if last else "")
+            )
     return found
 
 
@@ -420,7 +422,7 @@ def _last_error(found: ServingStatus) -> str:
     return "" if found.last_error is None else found.last_error.message
 
 
-def _bad(run: Deployment, text: str) -> DeviceError:
+def _unhealthy_error(run: Deployment, text: str) -> DeviceError:
     return DeviceError(
         "the release does not work on the server: {}".format(text),
         code="health.serving",
@@ -463,10 +465,6 @@ def free_reserve(app: App, files: int = len(_RESERVED)) -> None:
             (app.folder / name).unlink()
 
 
-def _nothing(run: Deployment) -> None:
-    """Does no work: no change has to be durable first."""
-
-
 @document(frozen=True)
 class State:
     """A row of the table.
@@ -481,7 +479,7 @@ class State:
     work: Callable[[Deployment], None]
     then: Optional[str] = None
     fails: Optional[str] = None
-    first: Callable[[Deployment], None] = _nothing
+    first: Callable[[Deployment], None] = lambda run: None
 
 
 #: A deployment begins with "verifying"; a continued deployment begins there again, or after the

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import BinaryIO, Callable, Mapping, Optional, Tuple, TypeVar
 
 from edgekit_device.board.identity import DeviceSoftware, hello
-from edgekit_device.board.power import mend
+from edgekit_device.board.power import restore_interrupted
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -24,22 +24,22 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failed, Failure, or_failed
-from edgekit_device.protocol.server import serving
+from edgekit_device.protocol.server import query_server
 from edgekit_device.protocol.serving import ServingStatus
-from edgekit_device.release.changed import Changed, changed_of
+from edgekit_device.release.changed import Changed, find_change
 from edgekit_device.release.journal import (
     DeploymentEntry,
     DeploymentFacts,
     HistoryEntry,
-    history,
     history_entry,
     is_claimed,
+    read_history,
     read_journal,
 )
 from edgekit_device.release.releases import AppReleases, describe
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.keys import Refusal, refusals
+from edgekit_device.trust.keys import Refusal, find_refusals
 
 SCHEMA = "edgekit.board-status/1"
 _SHOWN = 5
@@ -105,7 +105,7 @@ class BoardStatus:
 
 def do_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> BoardStatus:
     """Answers the board's status; restores only settings that a dead benchmark left changed."""
-    left = mend(root.folder)
+    left = restore_interrupted(root.folder)
     document = status(root, None if arguments.app is None else root.app(arguments.app))
     return replace(document, power=left)
 
@@ -118,7 +118,7 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
         device=DeviceSoftware(
             **{item.name: getattr(facts, item.name) for item in dataclasses.fields(DeviceSoftware)}
         ),
-        apps={one.name: _app(root, one) for one in apps if one.folder.is_dir()},
+        apps={entry.name: _app_status(root, entry) for entry in apps if entry.folder.is_dir()},
         store=StoreUse(
             **root.store.usage(),
             partial_bytes=sum(size for _, size in partials(root.folder)),
@@ -128,12 +128,12 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
     )
 
 
-def _app(root: Root, app: App) -> AppStatus:
+def _app_status(root: Root, app: App) -> AppStatus:
     # claimed first: a deployment that ends in between has recorded that in its journal
     claimed = is_claimed(app)
     deployment, past, failure = None, [], None
     try:
-        journal, past = read_journal(app), history(app)
+        journal, past = read_journal(app), read_history(app)
         if journal is not None:
             deployment = ShownDeployment(**vars(journal.facts), alive=journal.live and claimed)
         found = describe(app)
@@ -147,13 +147,13 @@ def _app(root: Root, app: App) -> AppStatus:
         deployment=deployment,
         history=tuple(past[-_SHOWN:]),
         error=failure,
-        refused=tuple(refusals(app, linked)),
-        serving=_or_failed(lambda: serving(app.folder)),
-        changed=_or_failed(lambda: changed_of(root, app)),
+        refused=tuple(find_refusals(app, linked)),
+        serving=_query_or_failure(lambda: query_server(app.folder)),
+        changed=_query_or_failure(lambda: find_change(root, app)),
     )
 
 
-def _or_failed(query: Callable[[], Optional[_Found]]) -> "_Found | Failed | None":
+def _query_or_failure(query: Callable[[], Optional[_Found]]) -> "_Found | Failed | None":
     try:
         return query()
     except DeviceError as error:

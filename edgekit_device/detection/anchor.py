@@ -15,7 +15,7 @@ from edgekit_device.detection.results import Array, Candidates
 _BOX = 5  # x, y, width, height, any object
 
 
-def decoded(part: AnchorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: AnchorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns "output" [batch, places, 5 + classes + masks] (centre, size, probabilities, mask
     coefficients) and "prototypes". Places are ordered by level, anchor, row and column.
     """

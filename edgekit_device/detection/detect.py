@@ -1,6 +1,6 @@
 """From a network's raw maps to objects.
 
-A module for each kind of head has two functions. ``decoded(part, maps)`` computes from the raw maps
+A module for each kind of head has two functions. ``decode(part, maps)`` computes from the raw maps
 the tensors that the network's own decoding would have written, by name; the host compares the two
 element by element before it cuts a network there. ``candidates(part, tensors)`` computes boxes and
 scores from these tensors. Both are vectorised, and run on the arrays' device: NumPy's on the CPU,
@@ -42,14 +42,14 @@ def decode(head: Head, outputs: Mapping[str, Array]) -> Dict[str, Array]:
         DeviceError: "head.outputs": a raw map is missing.
     """
     name, part = _part(head)
-    missing = [one for one in head.outputs if one not in outputs]
+    missing = [name for name in head.outputs if name not in outputs]
     if missing:
         raise DeviceError(
             "the raw map {!r} is missing".format(missing[0]),
             code="head.outputs",
             hint="the head was recognised in another network: run this network's own bundle",
         )
-    found: Dict[str, Array] = _KINDS[name].decoded(part, outputs)
+    found: Dict[str, Array] = _KINDS[name].decode(part, outputs)
     return found
 
 
@@ -84,27 +84,31 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     else:
         chosen = xp.argsort(-scores, kind="stable")[:most]
     rows = rows[chosen]
-    kept = zip(*(on_host(one[chosen]).tolist() for one in (boxes, scores, classes)))  # noqa: B905
+    kept = zip(*(on_host(array[chosen]).tolist() for array in (boxes, scores, classes)))  # noqa: B905
     objects = [
-        Found((box[0], box[1], box[2], box[3]), score, number, _name(head, number))
+        Found(
+            (box[0], box[1], box[2], box[3]),
+            score,
+            number,
+            head.classes[number] if number < len(head.classes) else "",
+        )
         for box, score, number in kept
     ]
     if frame.texts:
         texts = [frame.texts[row] for row in on_host(rows).tolist()]
-        return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
+        return [replace(detected, text=text) for detected, text in zip(objects, texts)]  # noqa: B905
     if frame.extra is None:
         return objects
     if frame.prototypes is None:
         points = on_host(frame.extra[rows]).tolist()
         return [
-            replace(one, points=tuple(map(tuple, its)))
-            for one, its in zip(objects, points)  # noqa: B905 (Python 3.8)
+            replace(detected, points=tuple(map(tuple, its)))
+            for detected, its in zip(objects, points)  # noqa: B905 (Python 3.8)
         ]
     return [
-        replace(one, mask=on_host(mask(its, frame.prototypes, one.box, frame.prototype_stride)))
-        for one, its in zip(objects, frame.extra[rows])  # noqa: B905 (Python 3.8)
+        replace(
+            detected,
+            mask=on_host(mask(its, frame.prototypes, detected.box, frame.prototype_stride)),
+        )
+        for detected, its in zip(objects, frame.extra[rows])  # noqa: B905 (Python 3.8)
     ]
-
-
-def _name(head: Head, number: int) -> str:
-    return head.classes[number] if number < len(head.classes) else ""

@@ -15,25 +15,29 @@ from edgekit_device.detection.head import DistanceHead
 from edgekit_device.detection.results import Array, Candidates
 
 
-def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns "boxes" [batch, 4, places], "scores" [batch, classes, places], "extra" (keypoints in
     pixels or mask coefficients) and "prototypes".
     """
     raw = [float32(maps[level.boxes]) for level in part.levels]
     xp = namespace(raw[0])
     centres, strides = _places(part, raw)
-    values = xp.concatenate([_flat(one) for one in raw], axis=2)
+    values = xp.concatenate([_flatten(raw_map) for raw_map in raw], axis=2)
     if part.levels[0].scores:
-        scores = [_flat(float32(maps[level.scores])) for level in part.levels]
+        scores = [_flatten(float32(maps[level.scores])) for level in part.levels]
         logits = xp.concatenate(scores, axis=2)
     else:
         values, logits = values[:, : 4 * part.bins], values[:, 4 * part.bins :]
     found = {"boxes": _boxes(part, values, centres) * strides, "scores": sigmoid(logits)}
     if part.levels[0].extra:
-        extra = [_flat(float32(maps[level.extra])) for level in part.levels]
+        extra = [_flatten(float32(maps[level.extra])) for level in part.levels]
         found["extra"] = xp.concatenate(extra, axis=2)
     if part.keypoints:
-        found["extra"] = _keypoints(part, found["extra"], centres, strides)
+        raw = found["extra"]
+        points = raw.reshape(raw.shape[0], part.keypoints, part.keypoint_size, -1)
+        places = (points[:, :, :2] * part.reach + (centres - (part.reach - 1) / 2)) * strides
+        joined = xp.concatenate([places, sigmoid(points[:, :, 2:])], axis=2)
+        found["extra"] = joined.reshape(raw.shape)
     if part.prototypes:
         found["prototypes"] = float32(maps[part.prototypes])
     return found
@@ -65,7 +69,7 @@ def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candida
     ]
 
 
-def _flat(value: Array) -> Array:
+def _flatten(value: Array) -> Array:
     return value.reshape(value.shape[0], value.shape[1], -1)
 
 
@@ -73,8 +77,8 @@ def _places(part: DistanceHead, maps: List[Array]) -> Tuple[Array, Array]:
     """Returns x and y of the places' centres [2, places], in places, and their strides."""
     xp = namespace(maps[0])
     centres, strides = [], []
-    for level, one in zip(part.levels, maps):  # noqa: B905 (Python 3.8)
-        height, width = one.shape[2:]
+    for level, level_map in zip(part.levels, maps):  # noqa: B905 (Python 3.8)
+        height, width = level_map.shape[2:]
         x = xp.arange(width, dtype=xp.float32) + 0.5
         y = xp.arange(height, dtype=xp.float32) + 0.5
         centres.append(xp.stack([xp.tile(x, height), xp.repeat(y, width)]))
@@ -96,10 +100,3 @@ def _boxes(part: DistanceHead, values: Array, centres: Array) -> Array:
     if part.corners:
         return xp.concatenate([first, last], axis=1)
     return xp.concatenate([(first + last) / 2, last - first], axis=1)
-
-
-def _keypoints(part: DistanceHead, raw: Array, centres: Array, strides: Array) -> Array:
-    xp = namespace(raw)
-    points = raw.reshape(raw.shape[0], part.keypoints, part.keypoint_size, -1)
-    places = (points[:, :, :2] * part.reach + (centres - (part.reach - 1) / 2)) * strides
-    return xp.concatenate([places, sigmoid(points[:, :, 2:])], axis=2).reshape(raw.shape)

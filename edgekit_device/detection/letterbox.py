@@ -1,6 +1,6 @@
 """The position of a picture on a network's input, and the way back for found objects.
-``letterbox``, ``stretch``, ``cover`` and ``cropped`` place it as the configuration's
-``calibration.resize`` of that name does.
+``letterbox``, ``stretch``, ``cover`` and ``crop_resized`` place it as the configuration's
+``calibration.resize`` does.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ class Placing:
             objects: Objects in pixels of the input.
         """
         found = []
-        for one in objects:
-            left, top = self.point_back(*one.box[:2])
-            right, bottom = self.point_back(*one.box[2:])
+        for detected in objects:
+            left, top = self.point_back(*detected.box[:2])
+            right, bottom = self.point_back(*detected.box[2:])
             if right <= left or bottom <= top:
                 continue
-            points = tuple((*self.point_back(*point[:2]), *point[2:]) for point in one.points)
-            mask = None if one.mask is None else self.mask_back(one.mask)
-            found.append(replace(one, box=(left, top, right, bottom), points=points, mask=mask))
+            points = tuple((*self.point_back(*point[:2]), *point[2:]) for point in detected.points)
+            mask = None if detected.mask is None else self.mask_back(detected.mask)
+            found.append(
+                replace(detected, box=(left, top, right, bottom), points=points, mask=mask)
+            )
         return found
 
     def mask_back(self, mask: Array) -> Array:
@@ -106,7 +108,7 @@ def cover(picture: Size, size: Size) -> Placing:
     return Placing(picture, size, (high, wide), (size[1] - wide) / 2, (size[0] - high) / 2)
 
 
-def cropped(picture: Size, size: Size, resized: Size) -> Placing:
+def crop_resized(picture: Size, size: Size, resized: Size) -> Placing:
     """Places the middle of a picture that was resized first."""
     left, top = round((resized[1] - size[1]) / 2.0), round((resized[0] - size[0]) / 2.0)
     return Placing(picture, size, resized, -left, -top)

@@ -26,25 +26,25 @@ def mask(
     xp = namespace(prototypes)
     height, width = prototypes.shape[1] * stride, prototypes.shape[2] * stride
     whole = xp.zeros((height, width), dtype=bool)
-    left, right = _inside(box[0], box[2], width)
-    top, bottom = _inside(box[1], box[3], height)
+    left, right = _pixel_range(box[0], box[2], width)
+    top, bottom = _pixel_range(box[1], box[3], height)
     if left < right and top < bottom:
         logits = xp.tensordot(coefficients, prototypes, axes=1)
-        rows = _between(logits, top, bottom, stride)
+        rows = _interpolate(logits, top, bottom, stride)
         # the sigmoid is above one half if its argument is above 0
-        whole[top:bottom, left:right] = _between(rows.T, left, right, stride).T > 0
+        whole[top:bottom, left:right] = _interpolate(rows.T, left, right, stride).T > 0
     return whole
 
 
-def _inside(first: float, last: float, size: int) -> Tuple[int, int]:
+def _pixel_range(first: float, last: float, size: int) -> Tuple[int, int]:
     """Returns the first pixel of a range and the pixel after its last: pixels with
     first <= pixel < last. A NaN counts as 0.
     """
-    ends = [math.ceil(min(float(size), max(0.0, one))) for one in (first, last)]
+    ends = [math.ceil(min(float(size), max(0.0, edge))) for edge in (first, last)]
     return ends[0], ends[1]
 
 
-def _between(values: Array, first: int, last: int, stride: int) -> Array:
+def _interpolate(values: Array, first: int, last: int, stride: int) -> Array:
     """Returns the values at pixels ``first`` to ``last`` along the first axis."""
     xp = namespace(values)
     end = values.shape[0] - 1

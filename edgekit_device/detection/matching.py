@@ -87,36 +87,37 @@ class Boxes:
             found: The build's objects.
         """
         for frames in zip(expected, found):  # noqa: B905 (Python 3.8)
-            theirs, mine = (self._kept(one) for one in frames)
+            theirs, mine = (
+                [found for found in objects if found.score > self._options.score][
+                    : self._options.most
+                ]
+                for objects in frames
+            )
             self._expected += len(theirs)
             self._found += len(mine)
-            self._matched += common(theirs, mine)
-
-    def _kept(self, objects: Sequence[Found]) -> List[Found]:
-        least = self._options.score
-        return [one for one in objects if one.score > least][: self._options.most]
+            self._matched += count_common(theirs, mine)
 
     def counted(self) -> MatchedBoxes:
         """Returns the counts."""
         return MatchedBoxes(self._expected, self._found, self._matched)
 
 
-def common(expected: Sequence[Found], found: Sequence[Found]) -> int:
+def count_common(expected: Sequence[Found], found: Sequence[Found]) -> int:
     """Returns the number of objects in both: each of ``found``, the best first, takes the object of
     its class and text with the largest overlap, if that is enough and it is not taken yet.
     """
     import numpy as np
 
     by_kind: Dict[object, List[Found]] = {}
-    for one in expected:
-        by_kind.setdefault((one.number, one.text), []).append(one)
-    boxes = {kind: np.array([one.box for one in each]) for kind, each in by_kind.items()}
+    for detected in expected:
+        by_kind.setdefault((detected.number, detected.text), []).append(detected)
+    boxes = {kind: np.array([detected.box for detected in each]) for kind, each in by_kind.items()}
     count = 0
-    for one in sorted(found, key=lambda one: -one.score):
-        kind = one.number, one.text
+    for detected in sorted(found, key=lambda detected: -detected.score):
+        kind = detected.number, detected.text
         if not len(boxes.get(kind, ())):
             continue
-        shared = overlaps(np.array(one.box), boxes[kind])
+        shared = overlaps(np.array(detected.box), boxes[kind])
         best = int(shared.argmax())
         if shared[best] >= SAME:
             boxes[kind] = np.delete(boxes[kind], best, axis=0)

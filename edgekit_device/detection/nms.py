@@ -53,21 +53,23 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, most: int)
     for start in range(0, len(order), _BLOCK):
         block = order[start : start + _BLOCK]
         if len(kept):
-            block = block[~_above(boxes, classes, kept, block, iou).any(axis=0)]
-        left = _left(on_host(_above(boxes, classes, block, block, iou)), most - len(kept))
+            block = block[~_suppression(boxes, classes, kept, block, iou).any(axis=0)]
+        left = _kept_rows(
+            on_host(_suppression(boxes, classes, block, block, iou)), most - len(kept)
+        )
         kept = xp.concatenate([kept, block[xp.asarray(left, dtype=xp.int64)]])
         if len(kept) >= most:
             break
     return kept
 
 
-def _above(boxes: Array, classes: Array, first: Array, second: Array, iou: float) -> Array:
+def _suppression(boxes: Array, classes: Array, first: Array, second: Array, iou: float) -> Array:
     """Returns [first, second] of bool: True if a box of ``first`` suppresses one of ``second``."""
     same = classes[first][:, None] == classes[second]
     return same & (overlaps(boxes[first][:, None], boxes[second]) > iou)
 
 
-def _left(above: Array, most: int) -> List[int]:
+def _kept_rows(above: Array, most: int) -> List[int]:
     """Returns the rows that no earlier kept row suppresses; ``above`` is [n, n]."""
     free = ~above
     alive = free[:0].all(axis=0)  # all True, from no rows

@@ -13,7 +13,7 @@ from edgekit_device.detection.head import PointHead
 from edgekit_device.detection.results import Array, Candidates
 
 
-def decoded(part: PointHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: PointHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns ``output`` [batch, places, 5 + classes] in the network's form: centre and size,
     objectness, scores; and ``pixels`` [batch, places, 4], centre and size in pixels.
     """

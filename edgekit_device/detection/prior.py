@@ -14,7 +14,7 @@ from edgekit_device.detection.head import PriorHead, PriorLevel
 from edgekit_device.detection.results import Array, Candidates
 
 
-def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns the network's decoded tensors, with a row per prior.
 
     These are ``offsets`` and ``boxes`` (left, top, right, bottom in the priors' unit)
@@ -23,8 +23,10 @@ def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """
     levels = part.levels
     xp = namespace(maps[levels[0].boxes])
-    offsets = xp.concatenate([rows(float32(maps[one.boxes]), 4) for one in levels], axis=1)
-    logits = xp.concatenate([_values(one, float32(maps[one.scores])) for one in levels], axis=1)
+    offsets = xp.concatenate([rows(float32(maps[level.boxes]), 4) for level in levels], axis=1)
+    logits = xp.concatenate(
+        [_values(level, float32(maps[level.scores])) for level in levels], axis=1
+    )
     priors = _priors(part, maps)
     found = {
         "offsets": offsets,
@@ -33,9 +35,13 @@ def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
         "scores": softmax(logits, -1) if part.scores == "softmax" else sigmoid(logits),
     }
     if levels[0].landmarks:
-        moves = [_values(one, float32(maps[one.landmarks])) for one in levels]
+        moves = [_values(level, float32(maps[level.landmarks])) for level in levels]
         found["landmark_offsets"] = xp.concatenate(moves, axis=1)
-        found["landmarks"] = _landmarks(part, priors, found["landmark_offsets"])
+        offsets = found["landmark_offsets"]
+        points = offsets.reshape(*offsets.shape[:2], -1, 2)
+        moved = points * xp.asarray(part.variances[:2], dtype=xp.float32)
+        places = priors[:, None, :2] + moved * priors[:, None, 2:]
+        found["landmarks"] = places.reshape(offsets.shape)
     return found
 
 
@@ -53,13 +59,6 @@ def _boxes(part: PriorHead, priors: Array, offsets: Array) -> Array:
     if part.clip[0]:
         found = xp.minimum(xp.maximum(found, 0), xp.asarray(part.clip * 2, dtype=xp.float32))
     return found
-
-
-def _landmarks(part: PriorHead, priors: Array, offsets: Array) -> Array:
-    xp = namespace(offsets)
-    points = offsets.reshape(*offsets.shape[:2], -1, 2)
-    moved = points * xp.asarray(part.variances[:2], dtype=xp.float32)
-    return (priors[:, None, :2] + moved * priors[:, None, 2:]).reshape(offsets.shape)
 
 
 def _priors(part: PriorHead, maps: Mapping[str, Array]) -> Array:

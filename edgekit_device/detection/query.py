@@ -13,7 +13,7 @@ from edgekit_device.detection.head import QueryHead
 from edgekit_device.detection.results import Array, Candidates
 
 
-def decoded(part: QueryHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: QueryHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns the network's own values.
 
     Returns:

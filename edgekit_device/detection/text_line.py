@@ -12,10 +12,10 @@ from edgekit_device.detection.head import TextLineHead
 from edgekit_device.detection.results import Array, Candidates
 
 PROBABILITIES = "probabilities"
-"""The tensor that ``decoded`` gives: [batch, steps, characters + 1]."""
+"""The tensor that ``decode`` returns: [batch, steps, characters + 1]."""
 
 
-def decoded(part: TextLineHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: TextLineHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns the probability of each class at each step."""
     value = maps[part.rows]
     return {PROBABILITIES: softmax(value, 2) if part.softmax else value}
@@ -39,7 +39,8 @@ def candidates(part: TextLineHead, tensors: Mapping[str, Array]) -> List[Candida
             Candidates(
                 xp.array([[0, 0, width, height]] * lines, xp.float32).reshape(-1, 4),
                 probability.mean().reshape(1, 1) if lines else xp.zeros((0, 1), xp.float32),
-                texts=("".join(part.characters[one - 1] for one in classes.tolist()),) * lines,
+                texts=("".join(part.characters[symbol - 1] for symbol in classes.tolist()),)
+                * lines,
                 suppress=False,
             )
         )

@@ -16,14 +16,14 @@ from edgekit_device.detection.head import TextMapHead
 from edgekit_device.detection.results import Array, Candidates
 
 PROBABILITY = "probability"
-"""The tensor that ``decoded`` gives: [batch, 1, height, width]."""
+"""The tensor that ``decode`` returns: [batch, 1, height, width]."""
 
 # PaddleOCR's limits: a region's shorter side in pixels, and the number of regions
 _LEAST_SIDE = 3.0
 _MOST = 1000
 
 
-def decoded(part: TextMapHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: TextMapHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns the probability of text for each pixel."""
     value = maps[part.map]
     return {PROBABILITY: sigmoid(value) if part.sigmoid else value}
@@ -60,14 +60,14 @@ def regions(mask: Array) -> Tuple[Array, Array, Array, Array]:
     count = np.maximum(high - low, 0)
     above = np.repeat(np.arange(len(rows)), count)
     below = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - low, count)
-    return rows, first, end - 1, _joined(len(rows), above, below)
+    return rows, first, end - 1, _union_sets(len(rows), above, below)
 
 
-def _joined(count: int, one: Array, other: Array) -> Array:
+def _union_sets(count: int, first: Array, second: Array) -> Array:
     """Returns each item's set: union-find of all pairs at once, with the smallest root of each."""
     root = np.arange(count)
     while True:
-        a, b = root[one], root[other]
+        a, b = root[first], root[second]
         apart = a != b
         if not apart.any():
             return np.unique(root, return_inverse=True)[1]
@@ -90,7 +90,7 @@ def _texts(part: TextMapHead, probability: Array) -> Candidates:
     found, kept = [], []
     for number in np.argsort(-pixels, kind="stable")[:_MOST]:
         runs = order[ends[number - 1] if number else 0 : ends[number]]
-        corners = _grown(_outline(rows[runs], first[runs], last[runs]), part.grow)
+        corners = _grow_box(_outline(rows[runs], first[runs], last[runs]), part.grow)
         if corners is not None:
             found.append(np.clip(corners, 0, (width, height)))
             kept.append(number)
@@ -122,7 +122,7 @@ def _outline(rows: Array, first: Array, last: Array) -> Array:
     return np.array(chains, np.float64)
 
 
-def _grown(hull: Array, ratio: float) -> Array:
+def _grow_box(hull: Array, ratio: float) -> Array:
     """Returns the corners [4, 2] of the smallest rectangle around a hull, grown; None if it is
     too thin. A side of the smallest rectangle is on a side of the hull.
     """

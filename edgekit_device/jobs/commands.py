@@ -143,7 +143,7 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
         with map_os_errors(str(job.folder)):
             # need not be durable: a power cut also ends the job
             (job.folder / CANCEL).write_text(str(arguments.grace_s), encoding="ascii")
-        if not _ends(job, arguments.grace_s + _CANCEL_MORE_S) and not _kill(job):
+        if not _wait_for_end(job, arguments.grace_s + _CANCEL_MORE_S) and not _kill(job):
             raise DeviceError(
                 "the job does not stop",
                 code="job.stuck",
@@ -175,7 +175,7 @@ def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     return RemovedJobs((job.name,))
 
 
-def _ends(job: Job, seconds: float) -> bool:
+def _wait_for_end(job: Job, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while job.alive():
         if time.monotonic() > deadline:
@@ -191,7 +191,7 @@ def _kill(job: Job) -> bool:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
-    return _ends(job, _CANCEL_MORE_S)
+    return _wait_for_end(job, _CANCEL_MORE_S)
 
 
 def _processes(job: Job) -> List[int]:

@@ -65,6 +65,8 @@ _PROCESS = nullable(integer(0, 1 << 31))
 
 #: Largest size of a request in bytes.
 MAX_REQUEST = 128 << 20
+STATES = (*LIVE, "done", "failed", "cancelled", "lost")
+_STATE = choice(*STATES)
 
 
 @document(frozen=True)
@@ -73,10 +75,6 @@ class JobRequest:
 
     kind: str = member(text())
     request: Dict[str, object] = member(mapping(anything))
-
-
-STATES = (*LIVE, "done", "failed", "cancelled", "lost")
-_STATE = choice(*STATES)
 
 
 @document(frozen=True)
@@ -299,14 +297,16 @@ class Job:
         """Returns state.json, with the state corrected by the lock."""
         # the lock first, then the file: a job that ends in between has already written its end
         alive = self.alive()
-        found = self._stored()
-        if found.state in LIVE and not alive and not _may_start(found.starts_by):
-            return self._unrecorded_end(found)
+        found = self._read_state()
+        # a job that was only prepared may still start; after a jump of the clock it may not
+        may_start = 0.0 <= found.starts_by - time.time() <= STARTS_S
+        if found.state in LIVE and not alive and not may_start:
+            return self._lost_state(found)
         return found
 
     def write(self, **changes: Any) -> None:
         """Changes fields of state.json atomically."""
-        data = dump(replace(self._stored(), **changes))
+        data = dump(replace(self._read_state(), **changes))
         with map_os_errors(str(self.folder)):
             write_durably(self.folder / STATE, data)
 
@@ -341,7 +341,7 @@ class Job:
         found = []
         first = max(after, 0)
         for n, line in enumerate(lines[first:][:_MOST_EVENTS], first + 1):
-            event = _event(line)
+            event = _parse_event(line)
             if event is not None:
                 # an event's number is its line number: several processes append to the file
                 found.append(NumberedEvent(**vars(event), n=n))
@@ -407,10 +407,10 @@ class Job:
             return False
         return not self.root.store.missing(sorted(self.stored()), verify=True)
 
-    def _stored(self) -> JobState:
+    def _read_state(self) -> JobState:
         return load(JobState, self.folder / STATE) or JobState(self.name)
 
-    def _unrecorded_end(self, found: JobState) -> JobState:
+    def _lost_state(self, found: JobState) -> JobState:
         """Returns the state of a job whose supervisor ended without writing it."""
         try:
             # result.json is written atomically: the work was done when its supervisor was killed
@@ -430,20 +430,15 @@ class Job:
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
             return None
-        return _event(lines[-2]) if len(lines) > 1 else None
+        return _parse_event(lines[-2]) if len(lines) > 1 else None
 
 
-def _event(line: bytes) -> Optional[JobEvent]:
+def _parse_event(line: bytes) -> Optional[JobEvent]:
     """Returns a line's event; None for a line that a full disk or a power cut truncated."""
     try:
         return read(JobEvent, parse_json(line, EVENTS))
     except DeviceError:
         return None
-
-
-def _may_start(until: float) -> bool:
-    """Returns True if a job that was only prepared may still start; False after a clock jump."""
-    return 0.0 <= until - time.time() <= STARTS_S
 
 
 def open_job(root: Root, name: str) -> Job:
@@ -468,10 +463,10 @@ def all_jobs(root: Root) -> List[Job]:
     folder = root.folder / "jobs"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     jobs = [Job(root, name) for name in names if _ID.match(name)]
-    return sorted(jobs, key=lambda job: (-age_of(job.folder), job.name))
+    return sorted(jobs, key=lambda job: (-modified_at(job.folder), job.name))
 
 
-def age_of(folder: Path) -> float:
+def modified_at(folder: Path) -> float:
     """Returns the last modification time of a job's state.json; 0.0 if it is missing."""
     try:
         return (folder / STATE).stat().st_mtime
@@ -479,16 +474,16 @@ def age_of(folder: Path) -> float:
         return 0.0
 
 
-def outdated(root: Root, grace_s: float) -> List[Job]:
+def outdated_jobs(root: Root, grace_s: float) -> List[Job]:
     """Returns jobs that ended more than ``grace_s`` seconds ago and are not among the newest."""
     ended = [job for job in all_jobs(root) if not job.alive()]
     horizon = time.time() - grace_s
-    return [job for job in ended[_RETAINED:] if age_of(job.folder) <= horizon]
+    return [job for job in ended[_RETAINED:] if modified_at(job.folder) <= horizon]
 
 
-def forget_outdated(root: Root, grace_s: float = 0.0) -> None:
-    """Removes the jobs of ``outdated``; the caller holds the lock of all jobs."""
-    old = outdated(root, grace_s)
+def remove_outdated(root: Root, grace_s: float = 0.0) -> None:
+    """Removes the jobs of ``outdated_jobs``; the caller holds the lock of all jobs."""
+    old = outdated_jobs(root, grace_s)
     if old:
         with workspace(root.folder) as work:
             for job in old:
@@ -504,18 +499,18 @@ def needed_blobs(root: Root) -> Set[str]:
         needed |= job.stored()
         if job.read().state in LIVE:
             request = job.request()
-            needed.update(_digests({} if request is None else request.request))
+            needed.update(_find_digests({} if request is None else request.request))
     return needed
 
 
-def _digests(value: Any) -> Iterator[str]:
+def _find_digests(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         if is_digest(value):
             yield value
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _digests(key)
-            yield from _digests(one)
+        for key, item in value.items():
+            yield from _find_digests(key)
+            yield from _find_digests(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _digests(one)
+        for item in value:
+            yield from _find_digests(item)

@@ -11,10 +11,10 @@ A document is a frozen dataclass; each field has a rule for its values::
 five functions for each class, which was a third of a check.
 
 A rule such as ``number(0, 1)`` takes a JSON value and returns the field's value, or raises
-DeviceError; its caller adds the place. ``stated`` returns its JSON Schema, from which the published
-schemas are made. A class may have a method ``check()`` for conditions on several fields. ``read``
-turns a document into a value, ``write`` a value into a document; ``load`` and ``dump`` do the same
-for a file on the board.
+DeviceError; its caller adds the place. ``rule_schema`` returns its JSON Schema, from which the
+published schemas are made. A class may have a method ``check()`` for conditions on several fields.
+``read`` turns a document into a value, ``write`` a value into a document; ``load`` and ``dump`` do
+the same for a file on the board.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _Document = TypeVar("_Document")
 _KEPT = object()
 # attribute of a rule: its JSON Schema
 _SCHEMA = "schema"
-# attribute of a value that was read: the fields that ``left_out`` returns
+# attribute of a value that was read: the fields that ``omitted_fields`` returns
 _LEFT_OUT = "_left_out"
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -136,7 +136,9 @@ else:
         return __init__
 
     def _compared(self):
-        return tuple(getattr(self, one.name) for one in dataclasses.fields(self) if one.compare)
+        return tuple(
+            getattr(self, field.name) for field in dataclasses.fields(self) if field.compare
+        )
 
     def _equals(self, other):
         if other.__class__ is not self.__class__:
@@ -148,9 +150,9 @@ else:
 
     def _shown(self):
         values = (
-            "{}={!r}".format(one.name, getattr(self, one.name))
-            for one in dataclasses.fields(self)
-            if one.repr
+            "{}={!r}".format(field.name, getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.repr
         )
         return "{}({})".format(self.__class__.__qualname__, ", ".join(values))
 
@@ -245,10 +247,10 @@ def write(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value):
-        unwritten = left_out(value)
+        unwritten = omitted_fields(value)
         return {
             key: write(held)
-            for name, key, absent in _written(value.__class__)
+            for name, key, absent in _written_fields(value.__class__)
             if (held := getattr(value, name)) != absent and name not in unwritten
         }
     if isinstance(value, Mapping):
@@ -258,17 +260,17 @@ def write(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def left_out(value: Any) -> Sequence[str]:
+def omitted_fields(value: Any) -> Sequence[str]:
     """Returns the fields that a value's document left out; ``write`` leaves them out, too."""
     found: Sequence[str] = getattr(value, _LEFT_OUT, ())
     return found
 
 
-def without(value: _Document, *names: str) -> _Document:
+def without_fields(value: _Document, *names: str) -> _Document:
     """Returns a copy of a value whose document leaves out these fields, which are ``as_given``."""
     fields = dataclasses.fields(cast(Any, value))
     found = type(value)(
-        **{one.name: getattr(value, one.name) for one in fields if one.name not in names}
+        **{field.name: getattr(value, field.name) for field in fields if field.name not in names}
     )
     found.__dict__[_LEFT_OUT] = names
     return found
@@ -348,7 +350,7 @@ def dump(value: Any) -> bytes:
 
 
 @lru_cache(None)
-def _written(kind: Any) -> List[Tuple[str, str, Any]]:
+def _written_fields(kind: Any) -> List[Tuple[str, str, Any]]:
     """Returns field, key and the value if left out; ``_KEPT`` if the field is always written."""
     rows = []
     for item in dataclasses.fields(kind):
@@ -382,7 +384,7 @@ def _reader(kind: Any) -> Rule:
             found.__dict__[_LEFT_OUT] = unwritten
         return found
 
-    return says(remembering if as_given else reader, **{"$ref": kind})
+    return with_schema(remembering if as_given else reader, **{"$ref": kind})
 
 
 def members(
@@ -407,7 +409,7 @@ def members(
                 if key in value:
                     made[name] = rule(value[key])
         except DeviceError as error:
-            _place(error, key)
+            _prefix_place(error, key)
             raise
         found = kind(**made)
         if check is not None:
@@ -428,7 +430,7 @@ def _check_names(value: object, needed: Sequence[str], known: "frozenset[str]") 
         fail("", "unknown: {}".format(", ".join(repr(name)[:_SHOWN] for name in unknown[:5])))
 
 
-def _place(error: DeviceError, place: str) -> None:
+def _prefix_place(error: DeviceError, place: str) -> None:
     """Prefixes the error's place with ``place``."""
     rest = error.where
     error.where = place + ("." if rest and not rest.startswith("[") else "") + rest
@@ -442,7 +444,7 @@ def record(kind: type) -> Rule:
     return _reader(cast(Hashable, kind))
 
 
-def says(rule: Rule, **schema: Any) -> Rule:
+def with_schema(rule: Rule, **schema: Any) -> Rule:
     """Returns ``rule`` with the JSON Schema of the values that it takes.
 
     Args:
@@ -453,15 +455,15 @@ def says(rule: Rule, **schema: Any) -> Rule:
     return rule
 
 
-def stated(rule: Rule) -> Dict[str, object]:
-    """Returns the JSON Schema that ``says`` gave a rule; ``{}`` (any value) without it."""
+def rule_schema(rule: Rule) -> Dict[str, object]:
+    """Returns the JSON Schema that ``with_schema`` gave a rule; ``{}`` (any value) without it."""
     found: Dict[str, object] = rule.__dict__.get(_SCHEMA, {})
     return found
 
 
 def nullable(rule: Rule) -> Rule:
     """Takes a value of ``rule``, or null."""
-    return says(
+    return with_schema(
         lambda value: None if value is None else rule(value), anyOf=(rule, {"type": "null"})
     )
 
@@ -479,11 +481,11 @@ def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
             for item in value:
                 made.append(rule(item))
         except DeviceError as error:
-            _place(error, "[{}]".format(len(made)))
+            _prefix_place(error, "[{}]".format(len(made)))
             raise
         return tuple(made)
 
-    return says(found, type="array", items=rule, minItems=least, maxItems=most)
+    return with_schema(found, type="array", items=rule, minItems=least, maxItems=most)
 
 
 def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "") -> Rule:
@@ -496,7 +498,7 @@ def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "")
             different([getattr(item, by) for item in found])
         return found
 
-    return says(rule, **stated(entries))
+    return with_schema(rule, **rule_schema(entries))
 
 
 def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
@@ -515,11 +517,11 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
             for name, item in value.items():
                 made[name] = rule(item)
         except DeviceError as error:
-            _place(error, name[:_SHOWN])
+            _prefix_place(error, name[:_SHOWN])
             raise
         return made
 
-    return says(
+    return with_schema(
         found, type="object", additionalProperties=rule, propertyNames=checked, minProperties=least
     )
 
@@ -540,8 +542,8 @@ def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
         return value
 
     if pattern:
-        return says(rule, type="string", maxLength=most, pattern="^(?:" + pattern + ")$")
-    return says(rule, type="string", maxLength=most)
+        return with_schema(rule, type="string", maxLength=most, pattern="^(?:" + pattern + ")$")
+    return with_schema(rule, type="string", maxLength=most)
 
 
 def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
@@ -556,7 +558,7 @@ def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
             fail("", "a name has control characters")
         return given
 
-    return says(found, **stated(take), uniqueItems=True)
+    return with_schema(found, **rule_schema(take), uniqueItems=True)
 
 
 def choice(*known: str) -> Rule:
@@ -567,7 +569,7 @@ def choice(*known: str) -> Rule:
             fail("", "{!r} is not one of {}".format(str(value)[:_SHOWN], ", ".join(known)))
         return value
 
-    return says(rule, type="string", enum=known)
+    return with_schema(rule, type="string", enum=known)
 
 
 def flag(value: Any) -> bool:
@@ -577,7 +579,7 @@ def flag(value: Any) -> bool:
     return value
 
 
-says(flag, type="boolean")
+with_schema(flag, type="boolean")
 
 
 def integer(low: int, high: int) -> Rule:
@@ -590,7 +592,7 @@ def integer(low: int, high: int) -> Rule:
             fail("", "{} is not within {} to {}".format(value, low, high))
         return value
 
-    return says(rule, type="integer", minimum=low, maximum=high)
+    return with_schema(rule, type="integer", minimum=low, maximum=high)
 
 
 def number(low: float, high: float) -> Rule:
@@ -603,7 +605,7 @@ def number(low: float, high: float) -> Rule:
             fail("", "{!r} is not within {} to {}".format(value, low, high))
         return float(value)
 
-    return says(rule, type="number", minimum=low, maximum=high)
+    return with_schema(rule, type="number", minimum=low, maximum=high)
 
 
 def as_written(rule: Rule) -> Rule:
@@ -613,7 +615,7 @@ def as_written(rule: Rule) -> Rule:
         rule(value)
         return value
 
-    return says(found, **stated(rule))
+    return with_schema(found, **rule_schema(rule))
 
 
 #: A finite number, unchanged. Beyond these limits arithmetic overflows.
@@ -638,7 +640,7 @@ def path(value: Any) -> Path:
 
 
 _TEXT = text()
-says(path, **stated(_TEXT))
+with_schema(path, **rule_schema(_TEXT))
 
 
 def shape(least: int = 0) -> Rule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.codec import Rule, document, member, record, says, text
+from edgekit_device.protocol.codec import Rule, document, member, record, text, with_schema
 
 # a runtime's own message may be long
 _MOST = 1 << 18
@@ -47,4 +47,4 @@ def or_failed(kind: type) -> Rule:
     def rule(value: Any) -> Any:
         return failed(value) if isinstance(value, dict) and "error" in value else good(value)
 
-    return says(rule, anyOf=(good, failed))
+    return with_schema(rule, anyOf=(good, failed))

@@ -10,7 +10,7 @@ import time
 from dataclasses import field, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from edgekit_device.arrays.classes import classes_of
+from edgekit_device.arrays.classes import class_shape
 from edgekit_device.arrays.formats import FORMATS
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
@@ -33,10 +33,10 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     records,
-    says,
+    rule_schema,
     shape,
-    stated,
     text,
+    with_schema,
 )
 from edgekit_device.protocol.detection import Options
 
@@ -105,6 +105,13 @@ Engines = Mapping[Tuple[str, str], Any]
 
 
 _TIME = text(_UTC, "a time as 2027-01-31T12:00:00Z")
+_BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
+
+#: A weight budget for which TensorRT chooses the bytes of streamed weights that stay on the GPU.
+AUTOMATIC = -1
+_ROW = array(anything, 4, 4)
+_PLACED_ON = choice(CPU, *fields.DEVICES)
+_COMPUTED_IN = text()
 
 
 def _utc(value: Any) -> str:
@@ -116,10 +123,10 @@ def _utc(value: Any) -> str:
     return str(found)
 
 
-says(_utc, **stated(_TIME))
+with_schema(_utc, **rule_schema(_TIME))
 
 
-def seconds_of(at: str) -> int:
+def unix_seconds(at: str) -> int:
     """Returns a manifest's time in seconds since 1970."""
     return calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
 
@@ -156,9 +163,6 @@ class RequiredRuntime:
     name: str = member(text())
     oldest: str = member(text(_VERSION, "a version"), key="from")
     below: str = member(text(_VERSION, "a version"))
-
-
-_BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
 
 
 @document(frozen=True)
@@ -413,10 +417,6 @@ class PluginEntry:
         return self.file or "the library of {}".format(self.operator)
 
 
-#: A weight budget for which TensorRT chooses the bytes of streamed weights that stay on the GPU.
-AUTOMATIC = -1
-
-
 @document(frozen=True)
 class MemorySettings:
     """Settings of the GPU's memory; a configuration's ``deploy.memory``.
@@ -514,11 +514,6 @@ class PlacedLoadable:
     )
 
 
-_ROW = array(anything, 4, 4)
-_PLACED_ON = choice(CPU, *fields.DEVICES)
-_COMPUTED_IN = text()
-
-
 def _placed_layer(value: Any) -> Tuple[str, str, str, int]:
     name, device, precision, segment = _ROW(value)
     return (
@@ -529,7 +524,7 @@ def _placed_layer(value: Any) -> Tuple[str, str, str, int]:
     )
 
 
-says(
+with_schema(
     _placed_layer,
     type="array",
     minItems=4,
@@ -647,10 +642,10 @@ class Variant:
         """The variant's own shape, by input."""
         return {tensor.name: tensor.shape for tensor in self.inputs}
 
-    def profile_of(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
+    def find_profile(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
         """Returns the index of the first profile that holds these sizes; None if none does."""
         for index, profile in enumerate(self.profiles):
-            if all(one.holds(sizes[name]) for name, one in profile.items()):
+            if all(limits.holds(sizes[name]) for name, limits in profile.items()):
                 return index
         return None
 
@@ -766,7 +761,7 @@ class Manifest:
         )
         return (own, *self.variants)
 
-    def of_variant(self, number: int) -> Manifest:
+    def select_variant(self, number: int) -> Manifest:
         """Returns the manifest with only this variant and the variant's samples."""
         variant, samples = self.every_variant[number], self.samples
         if samples is not None:
@@ -819,7 +814,10 @@ class Manifest:
         for place, plugin in enumerate(self.plugins):
             if plugin.library is not None:
                 self._blob(plugin.library, "plugins[{}].library".format(place), "library")
-        self._check_weights()
+        sizes = {name: blob.bytes for name, blob in self.blobs.items()}
+        for name, weight in self.weights.items():
+            if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
+                fail("weights." + name[:80], "one digest with two different sizes")
         variants = self.every_variant
         for index, variant in enumerate(variants):
             where = "variants[{}].".format(index - 1) if index else ""
@@ -855,7 +853,10 @@ class Manifest:
             (variant.inputs, self.inputs, "inputs"),
             (variant.outputs, self.outputs, "outputs"),
         ):
-            facts = [[(one.name, one.dtype, len(one.shape)) for one in io] for io in (mine, first)]
+            facts = [
+                [(tensor.name, tensor.dtype, len(tensor.shape)) for tensor in io]
+                for io in (mine, first)
+            ]
             if facts[0] != facts[1]:
                 fail(where + which, "names, types and numbers of axes differ from the manifest's")
         for at, tensor in enumerate(variant.inputs):
@@ -897,12 +898,6 @@ class Manifest:
             if crop.axis >= axes.get(name, 0):
                 fail("{}.outputs.{}".format(where, name[:80]), "no output has this name and axis")
 
-    def _check_weights(self) -> None:
-        sizes = {name: blob.bytes for name, blob in self.blobs.items()}
-        for name, weight in self.weights.items():
-            if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
-                fail("weights." + name[:80], "one digest with two different sizes")
-
     def _check_lane(self, lane: Lane, variant: Variant, where: str) -> None:
         written = {*variant.sizes, *variant.values}
         for index, segment in enumerate(lane.segments):
@@ -929,7 +924,7 @@ class Manifest:
             fail(where + ".lane", "there are {} lanes".format(len(variant.lanes)))
         if case.shapes:
             _same_names(case.shapes, variant.inputs, where + ".shapes")
-            if variant.profile_of(case.shapes) is None:
+            if variant.find_profile(case.shapes) is None:
                 fail(where + ".shapes", "no profile of the variant holds these sizes")
         for tensor in variant.outputs:
             found, at = case.outputs[tensor.name], "{}.outputs.{}".format(where, tensor.name[:80])
@@ -971,7 +966,7 @@ class Manifest:
         used = {segment.core for segment in self.segments()}
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
-        on_cpu = any(self.blobs[one.engine].kind == "engine" for one in self.on_cpu())
+        on_cpu = any(self.blobs[segment.engine].kind == "engine" for segment in self.on_cpu())
         if requires.cpu != on_cpu:
             fail("requires.cpu", "true if ONNX Runtime runs segments on the CPU, and only then")
 
@@ -992,7 +987,7 @@ class Manifest:
         if (self.samples.metric == LABELLED) != (case.labels is not None):
             fail(where + ".labels", "only the metric {} has labels".format(LABELLED))
         if case.labels is not None:
-            found = classes_of(variant.outputs[0].shape)
+            found = class_shape(variant.outputs[0].shape)
             if found is None:
                 fail(where + ".labels", "the first output is not one class per input")
             rows, classes = found

@@ -68,7 +68,7 @@ def memory_need(manifest: Manifest) -> MemoryNeed:
     """Returns the memory that a bundle's engines need, before any engine is loaded."""
     segments = manifest.segments()
     sizes = {weight.digest: weight.bytes for weight in manifest.weights.values()}
-    sizes.update({one.engine: manifest.blobs[one.engine].bytes for one in segments})
+    sizes.update({segment.engine: manifest.blobs[segment.engine].bytes for segment in segments})
     runs = [(segment.engine, segment.device) for segment in segments]
     contexts = context_bytes(runs, manifest.engines, shared=manifest.memory.shared)
     engines, device_memory = sum(sizes.values()), sum(contexts.values())

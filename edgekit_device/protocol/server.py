@@ -60,10 +60,10 @@ class AnsweredError(DeviceError):
 def pack(document: Any) -> bytes:
     """Returns the bytes of a message with this document."""
     head = {**write(document), "edgekit": VERSION}
-    return framed(json.dumps(head, separators=(",", ":")).encode("utf-8"))
+    return frame_message(json.dumps(head, separators=(",", ":")).encode("utf-8"))
 
 
-def framed(data: bytes) -> bytes:
+def frame_message(data: bytes) -> bytes:
     """Returns the bytes of a message, from the bytes of its document."""
     return _LENGTH.pack(len(data)) + data
 
@@ -200,7 +200,7 @@ def read_answer(kind: Type[_Answer], data: bytes) -> Union[_Answer, FailedAnswer
     return read(kind, document, "the answer", code="serve.protocol", hint=hint)
 
 
-def reach(path: Path) -> Tuple[str, Optional[int]]:
+def short_path(path: Path) -> Tuple[str, Optional[int]]:
     """Returns a socket's path in a form that fits ``sun_path``, and a descriptor to close later.
 
     A path that is too long for ``sun_path`` is addressed through its folder's descriptor.
@@ -223,7 +223,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     peer.settimeout(timeout_s)
     try:
         if stat.S_ISSOCK(os.stat(str(path)).st_mode):
-            name, folder = reach(path)
+            name, folder = short_path(path)
             _connect(peer, name, timeout_s)
             return peer
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
@@ -291,7 +291,7 @@ def exchange(
     return answer
 
 
-def serving(app_folder: Path) -> Optional[ServingStatus]:
+def query_server(app_folder: Path) -> Optional[ServingStatus]:
     """Returns the status of an app's server; None if no server runs.
 
     Raises:
@@ -301,7 +301,7 @@ def serving(app_folder: Path) -> Optional[ServingStatus]:
     return None if answer is None else answer.serving
 
 
-def reload(app_folder: Path, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
+def reload_server(app_folder: Path, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
     """Makes the server load the current release, and waits until it answers requests.
 
     The current release answers every request that is sent after this has returned.
@@ -311,7 +311,7 @@ def reload(app_folder: Path, timeout_s: float = _RELOAD_S) -> Optional[ServingSt
         timeout_s: Seconds to wait; after that the server continues on its own.
 
     Returns:
-        As :func:`serving`; None if no server runs.
+        As :func:`query_server`; None if no server runs.
 
     Raises:
         DeviceError: The release's error ("serve.crashed", "selftest.failed", "engine.*"); the
@@ -325,7 +325,7 @@ def send_request(
     kind: Type[_Answer], app_folder: Path, op: str, timeout_s: float
 ) -> Optional[_Answer]:
     """Sends an app's server a request; returns None if no server runs."""
-    peer = connect_to(socket_of(app_folder), timeout_s)
+    peer = connect_to(socket_path(app_folder), timeout_s)
     if peer is None:
         return None
     reader = MessageReader()
@@ -338,14 +338,14 @@ def send_request(
         peer.close()
 
 
-def socket_of(app_folder: Path) -> Path:
+def socket_path(app_folder: Path) -> Path:
     """Returns the path of the socket of an app's server; it need not exist."""
-    folder = folder_of(app_folder)
+    folder = server_folder(app_folder)
     named = read_record(app_folder).socket if folder == app_folder else None
     return folder / SOCKET if named is None else Path(named)
 
 
-def folder_of(app_folder: Path) -> Path:
+def server_folder(app_folder: Path) -> Path:
     """Returns the folder with the socket, lock and log of an app's server: the app's folder, or a
     folder in the account's runtime folder (else /tmp) if the disk is read-only.
     """

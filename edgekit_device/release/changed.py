@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_version
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import owners_of, read_owned, write_durably
+from edgekit_device.files import read_owned, trusted_owners, write_durably
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -200,7 +200,7 @@ class _KnownFingerprint:
     schema: str = member(choice(_FINGERPRINT_SCHEMA), default=_FINGERPRINT_SCHEMA)
 
 
-def need_unchanged(checked: Checked) -> None:
+def refuse_changed(checked: Checked) -> None:
     """Refuses a release if the board changed since the release was tested.
 
     Args:
@@ -216,18 +216,18 @@ def need_unchanged(checked: Checked) -> None:
         return
     backend = checked.manifest.backend
     now = fingerprint_now(root.folder, backend, loads=True)
-    found = changes(backend, health.fingerprint, now)
+    found = compare_fingerprints(backend, health.fingerprint, now)
     if found:
         raise DeviceError(
             "this board has changed since the release was tested: "
-            + "; ".join("{0.what} {0.before} -> {0.now}".format(one) for one in found),
+            + "; ".join("{0.what} {0.before} -> {0.now}".format(change) for change in found),
             code="board.changed",
             where=checked.files.where,
             hint="build and test for the board as it is now: edgekit deploy CONFIG",
         )
 
 
-def changes(
+def compare_fingerprints(
     backend: str, tested: Mapping[str, str], now: Mapping[str, str]
 ) -> List[FingerprintChange]:
     """Returns the differences of two fingerprints, without values that either side lacks."""
@@ -241,7 +241,7 @@ def changes(
     return found
 
 
-def changed_of(root: Root, app: App) -> Optional[Changed]:
+def find_change(root: Root, app: App) -> Optional[Changed]:
     """Returns how the board changed since an app's current release was tested; None if it did not.
 
     Loads neither the release nor a runtime.
@@ -251,17 +251,17 @@ def changed_of(root: Root, app: App) -> Optional[Changed]:
     if current is None or health is None:
         return None
     now = fingerprint_now(root.folder, health.backend)
-    found = changes(health.backend, health.fingerprint, now)
+    found = compare_fingerprints(health.backend, health.fingerprint, now)
     return Changed(current, tuple(found)) if found else None
-
-
-# fingerprint.json gives the fingerprint without a child process. Its key covers the boot of the
-# running system, the files of JetPack, TensorRT and CUDA, and the TensorRT of this process. A file
-# of another account, or with another key, is not trusted: the board is examined again.
 
 
 def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[str, str]:
     """Returns the board's fingerprint for releases of ``backend``; unknown values are "".
+
+    fingerprint.json gives the fingerprint without a child process. Its key covers the boot of
+    the running system, the files of JetPack, TensorRT and CUDA, and the TensorRT of this
+    process. A file of another account, or with another key, is not trusted: the board is
+    examined again.
 
     Args:
         folder: ROOT.
@@ -307,9 +307,9 @@ def _onnxruntime(loads: bool) -> str:
 
 def _tensorrt(loads: bool) -> str:
     if loads:
-        from edgekit_device.tensorrt.bindings import find
+        from edgekit_device.tensorrt.bindings import find_module
 
-        module = find("full")
+        module = find_module("full")
     else:
         module = sys.modules.get("tensorrt")
     return str(getattr(module, "__version__", ""))
@@ -337,7 +337,7 @@ def _stamp(path: Path) -> Optional[List[Any]]:
 
 def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
     try:
-        data = read_owned(folder / _FINGERPRINT, owners_of(folder))
+        data = read_owned(folder / _FINGERPRINT, trusted_owners(folder))
         found = read(_KnownFingerprint, parse_json(bytes(data or b""), _FINGERPRINT))
     except (OSError, DeviceError):
         return None

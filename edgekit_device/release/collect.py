@@ -11,7 +11,7 @@ from typing import List, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
-from edgekit_device.jobs.job import LIVE, all_jobs, forget_outdated, needed_blobs
+from edgekit_device.jobs.job import LIVE, all_jobs, needed_blobs, remove_outdated
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, records, text
 from edgekit_device.protocol.manifest import Manifest, parse
@@ -20,10 +20,10 @@ from edgekit_device.release.journal import (
     read_journal,
     references,
     remember_taken_back,
-    stamp,
-    standing,
+    taken_back_records,
+    timestamp,
 )
-from edgekit_device.release.offer import incoming
+from edgekit_device.release.offer import incoming_folders
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root, no_such_app
 from edgekit_device.trust.accepted import forget_others
@@ -99,10 +99,10 @@ def remove(
 
 
 def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
-    found = standing(app)
+    found = taken_back_records(app)
     current = app.link("current")
     if reason is not None and current is not None:
-        found[current.partition("-")[2]] = TakenBack(current, stamp(), reason)
+        found[current.partition("-")[2]] = TakenBack(current, timestamp(), reason)
     recorded = False
     with contextlib.suppress(DeviceError):
         remember_taken_back(root, app.name, found)
@@ -149,11 +149,13 @@ def collect(
             _tidy(root)
             now = time.time()
             _forget_offers(root, now - grace_s, now, work)
-            damaged = _damaged(root)
+            damaged = _damaged_releases(root)
             # such a release may need any blob, so all blobs stay until it is removed
             count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
             if not damaged:
-                forget_others(root, {_manifest_of(*one).digest for one in _releases(root)})
+                forget_others(
+                    root, {_read_manifest(*release).digest for release in _releases(root)}
+                )
             dropped = _drop_parts(root, now - grace_s, now)
     return Collected(tuple(removed), count, freed + dropped, tuple(damaged))
 
@@ -179,7 +181,7 @@ def _drop(app: App, folder: Path, work: Path) -> None:
 def _forget_jobs(root: Root, grace_s: float = 0.0) -> None:
     if (root.folder / "jobs").is_dir():
         with locked(root.folder / "jobs" / "lock"):
-            forget_outdated(root, grace_s)
+            remove_outdated(root, grace_s)
 
 
 def _tidy(root: Root) -> None:
@@ -203,7 +205,7 @@ def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
         if job.read().state in LIVE:
             request = job.request()
             wanted.add("" if request is None else str(request.request.get("digest")))
-    for folder in incoming(root):
+    for folder in incoming_folders(root):
         if folder.name not in wanted and _is_old(folder, horizon, now):
             folder.rename(work / ("offer-" + folder.name))
             fsync_folder(folder.parent)
@@ -212,7 +214,7 @@ def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
 def _drop_parts(root: Root, horizon: float, now: float) -> int:
     """Removes parts of blobs that no offered manifest needs; returns their bytes."""
     awaited: Set[str] = set()
-    for folder in incoming(root):
+    for folder in incoming_folders(root):
         with contextlib.suppress(DeviceError, OSError):
             awaited.update(parse((folder / MANIFEST).read_bytes()).sizes())
     freed = 0
@@ -244,12 +246,12 @@ def _is_old(path: Path, horizon: float, now: float) -> bool:
     return changed <= horizon
 
 
-def _damaged(root: Root) -> List[DamagedRelease]:
+def _damaged_releases(root: Root) -> List[DamagedRelease]:
     """Returns the releases whose list of blobs cannot be read."""
     found = []
     for app, name in _releases(root):
         try:
-            _manifest_of(app, name)
+            _read_manifest(app, name)
         except DeviceError as error:
             command = "edgekit remove --app {} --release {}".format(app.name, name)
             in_use = name == app.link("current")
@@ -267,7 +269,7 @@ def _releases(root: Root) -> List[Tuple[App, str]]:
     return [(app, name) for app in root.apps() for name in app.releases()]
 
 
-def _manifest_of(app: App, name: str) -> Manifest:
+def _read_manifest(app: App, name: str) -> Manifest:
     """Returns a release's manifest, without verifying its signature again.
 
     Raises:
@@ -289,9 +291,9 @@ def _manifest_of(app: App, name: str) -> Manifest:
 def _named_blobs(root: Root) -> Set[str]:
     """Returns the digests of the blobs that releases and offered manifests name."""
     named: Set[str] = set()
-    for one in _releases(root):
-        named.update(_manifest_of(*one).sizes())
-    for folder in incoming(root):
+    for release in _releases(root):
+        named.update(_read_manifest(*release).sizes())
+    for folder in incoming_folders(root):
         # an unreadable offer cannot be deployed
         with contextlib.suppress(DeviceError, OSError):
             named.update(parse((folder / MANIFEST).read_bytes()).sizes())

@@ -5,8 +5,8 @@ Each state is written durably before its work begins. A process that finds the j
 process therefore knows which step may be incomplete, and completes or reverts it.
 
 A release that was taken back (by hand, by its own deployment or by a server) does not serve again
-until it is deployed on purpose (``taken_back``). If the board itself failed, for example with a
-full disk, the same deployment may be retried. These records outlive the release and the app:
+until it is deployed on purpose (``find_taken_back``). If the board itself failed, for example with
+a full disk, the same deployment may be retried. These records outlive the release and the app:
 ROOT/taken-back.json keeps the records of removed apps.
 """
 
@@ -49,8 +49,8 @@ from edgekit_device.protocol.codec import (
     records,
     refuse_version,
     release_name,
-    says,
     text,
+    with_schema,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.changed import Health
@@ -140,7 +140,7 @@ def history_entry(value: Any) -> HistoryEntry:
     return read(DeploymentEntry if deployed else HistoryEntry, value)
 
 
-says(history_entry, anyOf=(DeploymentEntry, HistoryEntry))
+with_schema(history_entry, anyOf=(DeploymentEntry, HistoryEntry))
 
 
 @document(frozen=True)
@@ -269,11 +269,11 @@ class DeploymentJournal:
             steps[-1] = replace(steps[-1], seconds=round(now - self._since, 3))
         self._since = now
         if not steps or steps[-1].state != state:
-            steps.append(DeploymentStep(state, stamp(), None))
-        self.update(**facts, state=state, state_at=stamp(), steps=tuple(steps))
+            steps.append(DeploymentStep(state, timestamp(), None))
+        self.update(**facts, state=state, state_at=timestamp(), steps=tuple(steps))
 
 
-def stamp() -> str:
+def timestamp() -> str:
     """Returns the current time for people; no decision uses it, because boards' clocks jump."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -295,23 +295,23 @@ def record_end(app: App, ended: HistoryEntry) -> None:
     and the lines of taken-back releases stay.
     """
     path = app.folder / HISTORY
-    entry = _entry_of(ended)
+    entry = _history_line(ended)
     with map_os_errors(str(path)):
         try:
             data = read_kept(path)
         except FileNotFoundError:
             data = b""
-        last = _entries(path, data)[-1:]
+        last = _read_entries(path, data)[-1:]
         if last and (last[0].id, last[0].state) == (entry.id, entry.state):
             return
         if len(data) > _MAX_HISTORY or (data and not data.endswith(b"\n")):
-            entries = _entries(path, data)
+            entries = _read_entries(path, data)
             journal = read_journal(app)
-            stays = {one.id for one in _standing(entries).values() if one is not None}
+            stays = {entry.id for entry in _find_taken_back(entries).values() if entry is not None}
             if journal is not None:
                 stays.add(journal.facts.id)  # else complete_history would append it again
-            old = [one for one in entries[:-_RETAINED_LINES] if one.id in stays]
-            retained = [dump(one) for one in old + entries[-_RETAINED_LINES:]]
+            old = [entry for entry in entries[:-_RETAINED_LINES] if entry.id in stays]
+            retained = [dump(entry) for entry in old + entries[-_RETAINED_LINES:]]
             write_durably(path, b"".join(retained))
         handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -323,23 +323,23 @@ def record_end(app: App, ended: HistoryEntry) -> None:
             fsync_folder(app.folder)
 
 
-def _entry_of(ended: HistoryEntry) -> HistoryEntry:
+def _history_line(ended: HistoryEntry) -> HistoryEntry:
     """Returns a deployment's line, without the fields that only a running deployment needs."""
     if not isinstance(ended, DeploymentFacts):
         return ended
     return DeploymentEntry(
-        **{one.name: getattr(ended, one.name) for one in dataclasses.fields(DeploymentEntry)}
+        **{field.name: getattr(ended, field.name) for field in dataclasses.fields(DeploymentEntry)}
     )
 
 
 def complete_history(app: App) -> None:
     """Appends the newest deployment's line if a power cut or a full disk prevented it."""
-    past = _past(app)
-    if len(past) > len(history(app)):
+    past = _full_history(app)
+    if len(past) > len(read_history(app)):
         record_end(app, past[-1])
 
 
-def history(app: App) -> List[HistoryEntry]:
+def read_history(app: App) -> List[HistoryEntry]:
     """Returns the ended deployments and rollbacks, oldest first.
 
     Raises:
@@ -350,10 +350,10 @@ def history(app: App) -> List[HistoryEntry]:
         data = read_kept(path)
     except OSError:
         return []
-    return _entries(path, data)
+    return _read_entries(path, data)
 
 
-def taken_back(app: App, digest: str) -> Optional[TakenBack]:
+def find_taken_back(app: App, digest: str) -> Optional[TakenBack]:
     """Returns when and why a bundle was taken back here; None if it was not taken back, or has
     served since.
 
@@ -362,21 +362,21 @@ def taken_back(app: App, digest: str) -> Optional[TakenBack]:
         digest: SHA-256 of the bundle's manifest.
     """
     short = digest[:12]
-    found = standing(app)
+    found = taken_back_records(app)
     if short in found:
         return found[short]
-    return _remembered(app.root).apps.get(app.name, {}).get(short)
+    return _read_remembered(app.root).apps.get(app.name, {}).get(short)
 
 
-def last_taken_back(app: App) -> Optional[TakenBack]:
+def find_last_taken_back(app: App) -> Optional[TakenBack]:
     """Returns the release that was taken back last; None if a release was deployed since."""
-    ended = [entry for entry in _past(app) if entry.state != "failed"]
-    if not ended or ended[-1].state != "rolled-back" or _boards_own(ended[-1]):
+    ended = [entry for entry in _full_history(app) if entry.state != "failed"]
+    if not ended or ended[-1].state != "rolled-back" or _is_boards_fault(ended[-1]):
         return None
     return _describe_taken_back(ended[-1])
 
 
-def put_back(app: App, release: Optional[str]) -> str:
+def describe_put_back(app: App, release: Optional[str]) -> str:
     """Returns the commands that deploy a taken-back release again, for a hint.
 
     Args:
@@ -399,7 +399,7 @@ def refuse_taken_back(
     Raises:
         DeviceError: "install.taken-back".
     """
-    found = taken_back(app, digest)
+    found = find_taken_back(app, digest)
     if found is not None and not found.others:
         raise DeviceError(
             "{} was current here and was rolled back at {}: {}".format(
@@ -407,29 +407,34 @@ def refuse_taken_back(
             ),
             code="install.taken-back",
             where=where or app.name,
-            hint="deploy a newer bundle, or deploy this one anyway: " + put_back(app, release),
+            hint="deploy a newer bundle, or deploy this one anyway: "
+            + describe_put_back(app, release),
         )
 
 
-def standing(app: App) -> Dict[str, Optional[TakenBack]]:
+def taken_back_records(app: App) -> Dict[str, Optional[TakenBack]]:
     """Returns the state of each bundle in the app's history, by the prefix of its digest.
 
     Returns:
-        The record of ``taken_back``; None for a bundle that served and was not taken back since.
+        The record of ``find_taken_back``; None for a bundle that served and was not taken back
+        since.
     """
-    return {short: _describe_taken_back(entry) for short, entry in _standing(_past(app)).items()}
+    return {
+        short: _describe_taken_back(entry)
+        for short, entry in _find_taken_back(_full_history(app)).items()
+    }
 
 
 def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBack]]) -> None:
-    """Writes the records of a removed app, found by ``standing``, to ROOT/taken-back.json."""
+    """Writes a removed app's records, from ``taken_back_records``, to ROOT/taken-back.json."""
     if not found:
         return
     path = root.folder / TAKEN_BACK
     with locked(root.folder / "taken-back.lock"), map_os_errors(str(path)):
-        known = _remembered(root)
+        known = _read_remembered(root)
         before = known.apps.get(name, {})
-        after = {short: one for short, one in before.items() if short not in found}
-        after.update((short, one) for short, one in found.items() if one is not None)
+        after = {short: record for short, record in before.items() if short not in found}
+        after.update((short, record) for short, record in found.items() if record is not None)
         if after != before:
             retained = dict(list(after.items())[-_RETAINED_LINES:])
             write_durably(path, dump(_Remembered({**known.apps, name: retained})))
@@ -444,9 +449,9 @@ def references(app: App) -> Set[str]:
     return {name for name in (facts.release, facts.previous, facts.fallback) if name is not None}
 
 
-def _past(app: App) -> List[HistoryEntry]:
+def _full_history(app: App) -> List[HistoryEntry]:
     """Returns the history, with the newest deployment if its line is missing."""
-    found = history(app)
+    found = read_history(app)
     journal = read_journal(app)
     # a rollback by hand may have followed it
     known = journal is None or any(entry.id == journal.facts.id for entry in found)
@@ -455,7 +460,7 @@ def _past(app: App) -> List[HistoryEntry]:
     return found
 
 
-def _standing(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
+def _find_taken_back(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
     """Returns, by the prefix of a bundle's digest, the entry that took it back; None if it served
     since.
 
@@ -463,23 +468,23 @@ def _standing(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
     """
     found: Dict[str, Optional[HistoryEntry]] = {}
     for entry in entries:
-        release, previous = _short(entry.release), _short(entry.previous)
+        release, previous = _short_name(entry.release), _short_name(entry.previous)
         if entry.state == "committed":
             found[release] = None
         elif entry.state == "rolled-back":
-            if not _boards_own(entry):
+            if not _is_boards_fault(entry):
                 found[release] = entry
             found[previous] = None  # it serves, even if it is the same bundle with a new signature
     found.pop("", None)
     return found
 
 
-def _boards_own(entry: HistoryEntry) -> bool:
+def _is_boards_fault(entry: HistoryEntry) -> bool:
     """Returns True if a full disk or damaged storage caused the rollback, not the release."""
     return entry.error is not None and family(entry.error.code) in ("board", "blob")
 
 
-def _short(release: Optional[str]) -> str:
+def _short_name(release: Optional[str]) -> str:
     return (release or "").partition("-")[2]
 
 
@@ -491,14 +496,14 @@ def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
     return TakenBack(str(entry.release), entry.state_at, why or "no reason is recorded", others)
 
 
-def _remembered(root: Root) -> _Remembered:
+def _read_remembered(root: Root) -> _Remembered:
     """Reads ROOT/taken-back.json; returns an empty record if it is missing or damaged."""
     path = root.folder / TAKEN_BACK
     found = load(_Remembered, path, _MAX_TAKEN_BACK, schemas=(_TAKEN_BACK_SCHEMA,))
     return found or _Remembered({})
 
 
-def _entries(path: Path, data: bytes) -> List[HistoryEntry]:
+def _read_entries(path: Path, data: bytes) -> List[HistoryEntry]:
     found = []
     for line in data.split(b"\n"):
         try:
@@ -522,7 +527,7 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
     """
     handle = open_locked(app.folder / LOCK, wait_s)
     if handle is None:
-        raise busy(app)
+        raise busy_error(app)
     try:
         for left in app.folder.glob(".{}.*".format(JOURNAL)):
             left.unlink()
@@ -561,7 +566,7 @@ def is_claimed(app: App) -> bool:
     return is_locked(app.folder / LOCK)
 
 
-def busy(app: App, job: Optional[str] = None) -> DeviceError:
+def busy_error(app: App, job: Optional[str] = None) -> DeviceError:
     """Returns the error that names the running deployment."""
     journal = read_journal(app)
     if journal is None or not journal.live:

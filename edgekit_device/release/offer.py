@@ -35,11 +35,11 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
-from edgekit_device.release.changed import changed_of, is_read
-from edgekit_device.release.journal import DeploymentFacts, TakenBack, read_journal, taken_back
+from edgekit_device.release.changed import find_change, is_read
+from edgekit_device.release.journal import DeploymentFacts, TakenBack, find_taken_back, read_journal
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
-from edgekit_device.store.root import App, Root
+from edgekit_device.store.root import Root
 from edgekit_device.trust.accepted import is_accepted
 from edgekit_device.trust.bundle import MANIFEST, SIGNATURE, BundleFiles, Checked, check_bundle
 
@@ -57,7 +57,7 @@ class _Packed:
     deflated: str = member(text(most=2 * MAX_MANIFEST))
 
 
-def _manifest(value: Any) -> bytes:
+def _decode_manifest(value: Any) -> bytes:
     """Reads a text, or {"deflated": base64 of a zlib stream}, up to the largest manifest's size."""
     if not isinstance(value, dict):
         return _utf8(value)
@@ -76,7 +76,7 @@ def _manifest(value: Any) -> bytes:
 class Envelope:
     """A host's manifest and OpenSSH's signature of its bytes, both unchecked."""
 
-    manifest: bytes = member(_manifest)
+    manifest: bytes = member(_decode_manifest)
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
 
 
@@ -88,7 +88,7 @@ class _Question:
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
 
 
-def _lacking(value: Any) -> Tuple[str, int]:
+def _missing_blob(value: Any) -> Tuple[str, int]:
     """Reads [digest, bytes]."""
     if not isinstance(value, list) or len(value) != 2:
         codec.fail("", "not a digest and a number of bytes")
@@ -110,7 +110,7 @@ class OfferAnswer:
     digest: str = member(codec.digest)
     app: str = member(app_name)
     signer: Optional[str] = member(nullable(text()))
-    missing: Tuple[Tuple[str, int], ...] = member(array(_lacking))
+    missing: Tuple[Tuple[str, int], ...] = member(array(_missing_blob))
     serving: Optional[str] = member(nullable(release_name))
     deployment: Optional[DeploymentFacts] = member(nullable(record(DeploymentFacts)))
     taken_back: Optional[TakenBack] = member(record(TakenBack), absent=None)
@@ -155,7 +155,7 @@ def do_offer(
     with root.lock(shared=True), map_os_errors(str(root.folder)):
         if isinstance(document, dict) and "digest" in document:
             question = read(_Question, document, "stdin", code="protocol.invalid")
-            manifest = _known(root, question.digest)
+            manifest = _find_manifest(root, question.digest)
             if manifest is None:
                 return UnknownBundle(question.digest)
             envelope = Envelope(manifest, question.signature)
@@ -192,7 +192,7 @@ def read_incoming(root: Root, digest: str) -> Optional[Tuple[bytes, Optional[byt
     return manifest, _read(root.folder / "incoming" / digest / SIGNATURE)
 
 
-def incoming(root: Root) -> List[Path]:
+def incoming_folders(root: Root) -> List[Path]:
     """Returns the folders of all offered manifests, which are named by digest."""
     folder = root.folder / "incoming"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -215,10 +215,14 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
     files = BundleFiles("the offered bundle", manifest, signature, root.store)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     app = root.app(checked.manifest.name)
-    lacking = _missing(root, checked.manifest)
-    serving = None if lacking else serves_well(root, checked)
+    lacking = _missing_blobs(root, checked.manifest)
+    serving = None if lacking else find_working(root, checked)
     if serving is None:
-        _keep(root, checked)
+        _store_manifest(root, checked)
+    journal = None if serving is None else read_journal(app)
+    deployment = None
+    if journal is not None:
+        deployment = replace(journal.facts, previous=app.link("previous"))
     return OfferAnswer(
         digest=checked.manifest.digest,
         app=checked.manifest.name,
@@ -227,12 +231,12 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
             (digest, min(received_bytes(root.folder, digest), size)) for digest, size in lacking
         ),
         serving=serving,
-        deployment=None if serving is None else _deployment(app),
-        taken_back=taken_back(app, checked.manifest.digest) if serving is None else None,
+        deployment=deployment,
+        taken_back=find_taken_back(app, checked.manifest.digest) if serving is None else None,
     )
 
 
-def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
+def _missing_blobs(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
     found = []
     for digest, size in manifest.sizes().items():
         # hashed even if all blobs exist: a deployment replaces damaged blobs that a load refused
@@ -243,7 +247,7 @@ def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
     return found
 
 
-def serves(root: Root, checked: Checked) -> Optional[str]:
+def find_serving(root: Root, checked: Checked) -> Optional[str]:
     """Returns the current release if it is this bundle, is ready and can be read; else None."""
     app = root.app(checked.manifest.name)
     current = app.link("current")
@@ -256,23 +260,17 @@ def serves(root: Root, checked: Checked) -> Optional[str]:
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None
 
 
-def serves_well(root: Root, checked: Checked) -> Optional[str]:
+def find_working(root: Root, checked: Checked) -> Optional[str]:
     """Returns the current release if it is this bundle and loads, without checking its blobs."""
-    serving = serves(root, checked)
+    serving = find_serving(root, checked)
     if checked.signer is None and not is_accepted(root, checked.manifest.digest):
         return None  # it does not load until a deployment records that it is accepted
-    if serving is not None and changed_of(root, root.app(checked.manifest.name)) is not None:
+    if serving is not None and find_change(root, root.app(checked.manifest.name)) is not None:
         return None  # it does not load until a new deployment tests it again
     return serving
 
 
-def _deployment(app: App) -> Optional[DeploymentFacts]:
-    """Returns the deployment of the release that serves; None if unknown."""
-    journal = read_journal(app)
-    return None if journal is None else replace(journal.facts, previous=app.link("previous"))
-
-
-def _keep(root: Root, checked: Checked) -> None:
+def _store_manifest(root: Root, checked: Checked) -> None:
     folder = root.folder / "incoming" / checked.manifest.digest
     manifest, signature = checked.files.manifest, checked.files.signature
     if read_incoming(root, folder.name) == (manifest, signature):
@@ -297,7 +295,7 @@ def _keep(root: Root, checked: Checked) -> None:
         fsync_folder(folder.parent)
 
 
-def _known(root: Root, digest: str) -> Optional[bytes]:
+def _find_manifest(root: Root, digest: str) -> Optional[bytes]:
     """Returns an offered manifest or a release's manifest by digest; None if it is unknown."""
     releases = sorted(root.folder.glob("apps/*/releases/*-{}".format(digest[:12])))
     for folder in (root.folder / "incoming" / digest, *releases):

@@ -27,13 +27,13 @@ from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import is_read
 from edgekit_device.release.journal import (
     TakenBack,
-    last_taken_back,
-    put_back,
+    describe_put_back,
+    find_last_taken_back,
+    find_taken_back,
     refuse_taken_back,
-    stamp,
-    taken_back,
+    timestamp,
 )
-from edgekit_device.store.root import App, Root, number_of, set_links, sha256
+from edgekit_device.store.root import App, Root, release_number, set_links, sha256
 from edgekit_device.trust.accepted import accept, is_accepted
 from edgekit_device.trust.bundle import (
     MANIFEST,
@@ -87,7 +87,7 @@ class AppReleases:
     @property
     def current_release(self) -> Optional[DescribedRelease]:
         """The current release."""
-        return next((one for one in self.releases if one.id == self.current), None)
+        return next((release for release in self.releases if release.id == self.current), None)
 
 
 #: The entry of an unknown app.
@@ -199,9 +199,11 @@ def stage(
             if checked.signer is None:
                 accept(root, checked.manifest.digest)
             for found in target.releases():
-                if _is_of(root, target.releases_folder / found, files):
+                if _matches_bundle(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
-            release = _next_id(target, checked.manifest.digest)
+            last = target.releases()
+            number = release_number(last[-1]) + 1 if last else 1
+            release = "{:06d}-{}".format(number, checked.manifest.digest[:12])
             made = ReleaseRecord(
                 app=name,
                 id=release,
@@ -209,7 +211,7 @@ def stage(
                 backend=checked.manifest.backend,
                 signer=checked.signer,
                 trusted=checked.signer is None,
-                staged_at=stamp(),
+                staged_at=timestamp(),
             )
             folder = work / "release"
             folder.mkdir()
@@ -272,7 +274,7 @@ def switch(app: App, release: str) -> SwitchedLinks:
         return _switch(app, release)
 
 
-def earlier(app: App) -> Optional[str]:
+def earlier_release(app: App) -> Optional[str]:
     """Returns the release that a rollback goes to, never a taken-back release; None for none."""
     current, previous = app.link("current"), app.link("previous")
     found = [previous] if previous is not None and previous != current else []
@@ -280,9 +282,10 @@ def earlier(app: App) -> Optional[str]:
         found += [
             name
             for name in reversed(app.releases())
-            if number_of(name) < number_of(current) and is_ready(app.releases_folder / name)
+            if release_number(name) < release_number(current)
+            and is_ready(app.releases_folder / name)
         ]
-    good = (name for name in found if taken_back(app, name.partition("-")[2]) is None)
+    good = (name for name in found if find_taken_back(app, name.partition("-")[2]) is None)
     return next(good, None)
 
 
@@ -295,7 +298,7 @@ def rollback(
 
     Args:
         app: The app.
-        to: The release; by default ``earlier``.
+        to: The release; by default ``earlier_release``.
         note: Called with the current and the new release, right before the change.
 
     Raises:
@@ -304,9 +307,9 @@ def rollback(
     """
     with app.lock(), map_os_errors(str(app.folder)):
         current = app.link("current")
-        target = earlier(app) if to is None else app.release(to).name
+        target = earlier_release(app) if to is None else app.release(to).name
         if target is None:
-            back = last_taken_back(app)
+            back = find_last_taken_back(app)
             raise DeviceError(
                 "there is no earlier release to go back to"
                 + (
@@ -319,7 +322,11 @@ def rollback(
                 code="release.no-previous",
                 where=app.name,
                 hint="deploy an earlier bundle"
-                + ("" if back is None else "; to deploy it again: " + put_back(app, back.release)),
+                + (
+                    ""
+                    if back is None
+                    else "; to deploy it again: " + describe_put_back(app, back.release)
+                ),
             )
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2], release=target)
@@ -344,7 +351,7 @@ def describe(app: App) -> AppReleases:
     for name in app.releases():
         folder = app.releases_folder / name
         made = read_record(folder)
-        back = None if name == current else taken_back(app, name.partition("-")[2])
+        back = None if name == current else find_taken_back(app, name.partition("-")[2])
         found.append(
             DescribedRelease(
                 id=made.id,
@@ -356,7 +363,7 @@ def describe(app: App) -> AppReleases:
                 taken_back=back,
             )
         )
-    return AppReleases(current, app.link("previous"), tuple(found), last_taken_back(app))
+    return AppReleases(current, app.link("previous"), tuple(found), find_last_taken_back(app))
 
 
 def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> SwitchedLinks:
@@ -370,7 +377,7 @@ def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> 
     return SwitchedLinks(app.name, release, app.link("previous"))
 
 
-def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
+def _matches_bundle(root: Root, folder: Path, files: BundleFiles) -> bool:
     """Returns True if a release was made from this bundle; False for a damaged release."""
     try:
         found = open_release(root, folder)
@@ -378,9 +385,3 @@ def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
         return False
     same = found.manifest == files.manifest and found.signature == files.signature
     return same and is_read(folder)
-
-
-def _next_id(app: App, digest: str) -> str:
-    last = app.releases()
-    number = number_of(last[-1]) + 1 if last else 1
-    return "{:06d}-{}".format(number, digest[:12])

@@ -86,10 +86,10 @@ def check_facts(
             where,
             "build for a backend that the board has",
         )
-    _runtime(requires.runtime, board, where)
+    _check_runtime(requires.runtime, board, where)
     if requires.cpu:
-        _runtime(_ON_CPU, board, where)
-    _boards(requires, board, where)
+        _check_runtime(_ON_CPU, board, where)
+    _check_board(requires, board, where)
     if dla_cores is not None and any(core >= dla_cores for core in requires.dla_cores):
         _fail(
             "dla",
@@ -118,7 +118,7 @@ def check_facts(
             )
 
 
-def _runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> None:
+def _check_runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> None:
     if needed is None:
         return
     name, oldest, below = needed.name, needed.oldest, needed.below
@@ -145,7 +145,7 @@ def _runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> Non
         )
 
 
-def _boards(requires: Requires, board: Hello, where: str) -> None:
+def _check_board(requires: Requires, board: Hello, where: str) -> None:
     if not requires.boards:
         return
     here = {

@@ -158,7 +158,7 @@ class Deviation:
                 self._channels.add(reference, found)
 
     @staticmethod
-    def joined(parts: Sequence["Deviation"]) -> "Deviation":
+    def join_all(parts: Sequence["Deviation"]) -> "Deviation":
         """Returns the deviation over the inputs of several deviations."""
         whole = Deviation()
         for part in parts:
@@ -296,7 +296,7 @@ class _Channels:
         mean = sums["total"] / sums["elements"]
         signal = sums["total_squares"] / sums["elements"] - mean * mean
         power = sums["total_squares"] / sums["elements"]
-        each = [_ratio_db(*map(float, one)) for one in zip(signal, power, noise)]  # noqa: B905 (3.8)
+        each = [_ratio_db(*map(float, channel)) for channel in zip(signal, power, noise)]  # noqa: B905 (3.8)
         ranks = [math.inf if ratio is None else ratio for ratio in each]
         worst = ranks.index(min(ranks))
         variance, square = self.variance(part)
@@ -373,7 +373,7 @@ def _channel_axis(shape: Sequence[int]) -> int:
     return 1 if len(shape) == 4 else len(shape) - 1
 
 
-def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
+def count_correct(found: np.ndarray, labels: Sequence[int]) -> int:
     """Returns the number of rows whose largest value is at their label; 0 if there are NaNs."""
     import numpy as np
 
@@ -383,7 +383,7 @@ def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
     return int(np.count_nonzero(largest == np.asarray(labels)))
 
 
-def worst_of(errors: Sequence[Deviation]) -> Measures:
+def worst_measures(errors: Sequence[Deviation]) -> Measures:
     """Returns the worst value of each figure over the tensors."""
     ratios = [error.snr_db() for error in errors]
     known = [ratio for ratio in ratios if ratio is not None]

@@ -191,8 +191,8 @@ def self_test(model: Model, checked: Checked, *, quick: bool = False) -> SelfTes
         if quick:
             golden = golden[:1] if variant.load == "start" else ()
         if golden:
-            with model.variant(index) as one:
-                cases += [_compared(one, checked, case) for case in golden]
+            with model.variant(index) as variant_model:
+                cases += [_run_case(variant_model, checked, case) for case in golden]
     if len(model.variants) == 1 and not model.variants[0].profiles:
         cases = [replace(case, shapes={}) for case in cases]
     every = [facts for entry in cases for facts in entry.outputs.values()]
@@ -203,7 +203,7 @@ def self_test(model: Model, checked: Checked, *, quick: bool = False) -> SelfTes
     )
 
 
-def _compared(model: Model, checked: Checked, case: GoldenCase) -> ComparedCase:
+def _run_case(model: Model, checked: Checked, case: GoldenCase) -> ComparedCase:
     import numpy as np
 
     inputs = golden_inputs(model.inputs, case.seed, case.ranges, case.shapes)
@@ -231,7 +231,7 @@ def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
     if results.ok:
         return results
     bad = [
-        _fault(name, case, facts)
+        _describe_fault(name, case, facts)
         for case in results.cases
         for name, facts in case.outputs.items()
         if not facts.ok
@@ -244,8 +244,10 @@ def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
     )
 
 
-def _fault(name: str, case: ComparedCase, facts: OutputDifference) -> str:
-    fed = ", ".join("{} {}".format(one, list(sizes)) for one, sizes in case.shapes.items())
+def _describe_fault(name: str, case: ComparedCase, facts: OutputDifference) -> str:
+    fed = ", ".join(
+        "{} {}".format(input_name, list(sizes)) for input_name, sizes in case.shapes.items()
+    )
     which = "{!r} of seed {}{}".format(name, case.seed, " for " + fed if fed else "")
     if facts.shape is not None:
         return "{} has another shape: {}".format(which, list(facts.shape))
@@ -257,7 +259,7 @@ def _fault(name: str, case: ComparedCase, facts: OutputDifference) -> str:
     )
 
 
-def frame_of(
+def make_frame(
     manifest: Manifest, sizes: Optional[Mapping[str, Tuple[int, ...]]] = None
 ) -> Dict[str, np.ndarray]:
     """Returns a frame to measure with: the first golden case's inputs, else values from 0 to 1."""

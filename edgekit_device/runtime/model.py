@@ -40,13 +40,13 @@ from edgekit_device.protocol.manifest import (
     TensorEntry,
     Variant,
 )
-from edgekit_device.release.changed import need_unchanged
+from edgekit_device.release.changed import refuse_changed
 from edgekit_device.release.releases import check_release
 from edgekit_device.runtime.pipeline import (
     LaneRun,
     OnSegmentEvent,
     Turn,
-    devices_of,
+    list_devices,
     run_alone,
     run_on_devices,
     run_stream,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
-#: Module by the manifest's "backend"; it has ``memory_of(manifest, device_memory)`` and
+#: Module by the manifest's "backend"; it has ``plan_memory(manifest, device_memory)`` and
 #: ``open_engines(checked, threads, profile, segments, memory)``, which returns an object with
 #: ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
@@ -120,21 +120,21 @@ class Model:
         self.variants: Tuple[Variant, ...] = manifest.every_variant
         self._checked = checked
         # not a method: a reference cycle would keep engines until the next collection
-        lanes = partial(_lanes_of, manifest)
+        lanes = partial(_make_lanes, manifest)
         self._open = OpenVariants(self.variants, self.name, engines, open_engines, lanes)
         self.lanes = self._open.take(0)
         self._router = None
         if len(self.variants) > 1 or manifest.profiles or manifest.padding:
             self._router = Router(manifest.name, self.variants, manifest.padding)
-        self._values = {n: one for v in self.variants for n, one in v.values.items()}
+        self._values = {n: values for v in self.variants for n, values in v.values.items()}
         cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
         self._feeder = None
         if cuda is not None:
             from edgekit_device.cuda.memory import Feeder
 
             self._feeder = Feeder(cuda)
-        self._main = _most_frames(self.lanes)
-        self.head = _head_of(checked)
+        self._main = _busiest_lane(self.lanes)
+        self.head = _detection_head(checked)
 
     @property
     def is_static(self) -> bool:
@@ -150,12 +150,12 @@ class Model:
     def notes(self) -> Tuple[str, ...]:
         """Sentences about possible problems of its engines on this board."""
         engines = self.engines.values()
-        return tuple(dict.fromkeys(n for one in engines for n in getattr(one, "notes", ())))
+        return tuple(dict.fromkeys(n for engine in engines for n in getattr(engine, "notes", ())))
 
     @property
     def devices(self) -> List[str]:
         """The devices that its segments name."""
-        return devices_of(variant.lanes for variant in self.variants)
+        return list_devices(variant.lanes for variant in self.variants)
 
     @contextmanager
     def variant(self, number: int) -> Iterator[Model]:
@@ -167,9 +167,9 @@ class Model:
         if len(self.variants) == 1 and not self._checked.manifest.padding:
             yield self
             return
-        alone = replace(self._checked.manifest.of_variant(number), padding=())
+        alone = replace(self._checked.manifest.select_variant(number), padding=())
         with self._open.held(number):
-            yield Model(replace(self._checked, manifest=alone), self._open.engines_of(number))
+            yield Model(replace(self._checked, manifest=alone), self._open.variant_engines(number))
 
     def planned(self, sizes: Mapping[str, Tuple[int, ...]]) -> int:
         """Returns the number of the variant that was built for these shapes of all inputs.
@@ -195,12 +195,12 @@ class Model:
                 "input.values", "input.strides", "input.device", or "engine.failed"; errors of
                 opening a variant of ``load: demand``.
         """
-        checked, route = self._routed(inputs)
+        checked, route = self._route_inputs(inputs)
         if self._router is None:
             return run_alone(self.lanes[self._main], checked)
         with self._open.held(route.variant) as lanes:
-            lane = lanes[_most_frames(lanes)]
-            return route.results(run_alone(lane, route.fed(checked)))
+            lane = lanes[_busiest_lane(lanes)]
+            return route.results(run_alone(lane, route.pad_inputs(checked)))
 
     def detect(
         self,
@@ -242,7 +242,7 @@ class Model:
         cupy = sys.modules.get("cupy")
         outputs: Mapping[str, Any]
         if cupy is not None and self._feeder is not None:
-            outputs = {name: cupy.asarray(one) for name, one in self.on_gpu(inputs).items()}
+            outputs = {name: cupy.asarray(tensor) for name, tensor in self.on_gpu(inputs).items()}
         else:
             outputs = self(inputs)
         return detect(self.head, outputs, Options(score, iou, most, agnostic))
@@ -265,13 +265,13 @@ class Model:
                 where=self.name,
                 hint="call the model itself: it returns arrays",
             )
-        checked, route = self._routed(inputs)
+        checked, route = self._route_inputs(inputs)
         found = {}
         with self._open.held(route.variant) as lanes:
-            lane = lanes[_most_frames(lanes)]
-            for name, value in run_on_devices(lane, route.fed(checked)).items():
-                found[name] = self._feeder.plain(value, lane.dtypes[name])
-        return route.on_device(found)
+            lane = lanes[_busiest_lane(lanes)]
+            for name, value in run_on_devices(lane, route.pad_inputs(checked)).items():
+                found[name] = self._feeder.as_linear(value, lane.dtypes[name])
+        return route.crop_on_device(found)
 
     def stream(
         self, frames: Iterable[Inputs], depth: int = 0, timeout_s: Optional[float] = None
@@ -287,7 +287,7 @@ class Model:
             DeviceError: As for a call, at the frame's place in the order; "engine.stuck" if a
                 device does not answer in time.
         """
-        routed = (self._routed(frame) for frame in frames)
+        routed = (self._route_inputs(frame) for frame in frames)
         if self._router is None:
             checked = (frame for frame, _ in routed)
             return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
@@ -306,7 +306,7 @@ class Model:
 
         for frame, route in frames:
             yield Turn(
-                values=route.fed(frame),
+                values=route.pad_inputs(frame),
                 begin=partial(begin, route),
                 # it requires closing another variant, which earlier frames may use
                 waits=not self._open.is_free(route.variant),
@@ -322,19 +322,25 @@ class Model:
         number: int = 0,
     ) -> Dict[str, np.ndarray]:
         """Runs a frame on a lane of the first variant, without checks of ``inputs``."""
-        return run_alone(self.lanes[lane], {**_best(self.variants[0]), **inputs}, record, number)
+        return run_alone(
+            self.lanes[lane], {**_optimal_values(self.variants[0]), **inputs}, record, number
+        )
 
     def check(self, inputs: Inputs) -> Dict[str, Any]:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
         GPU as ``DeviceTensor``.
         """
-        return self._routed(inputs)[0]
+        return self._route_inputs(inputs)[0]
 
-    def _routed(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
+    def _route_inputs(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
         """Returns the checked inputs, and their route."""
         values: Dict[str, np.ndarray] = {}
         if self._values and isinstance(inputs, Mapping):
-            values = {n: _given(n, inputs[n], self._values[n]) for n in inputs if n in self._values}
+            values = {
+                n: _read_shape_values(n, inputs[n], self._values[n])
+                for n in inputs
+                if n in self._values
+            }
             inputs = {name: value for name, value in inputs.items() if name not in values}
         found = check_inputs(
             self.name, self.inputs, inputs, self._feeder, static=self._router is None
@@ -342,13 +348,14 @@ class Model:
         if self._router is None:
             return found, Route(0)
         plain = {name: tuple(value.reshape(-1).tolist()) for name, value in values.items()}
-        route = self._router.route(_sizes(found), plain)
+        sizes = {name: tuple(value.shape) for name, value in found.items()}
+        route = self._router.route(sizes, plain)
         if self._values and self.variants[route.variant].values:
-            found = {**_best(self.variants[route.variant]), **values, **found}
+            found = {**_optimal_values(self.variants[route.variant]), **values, **found}
         return found, route
 
 
-def _head_of(checked: Checked) -> Optional[Head]:
+def _detection_head(checked: Checked) -> Optional[Head]:
     digest = checked.manifest.head
     if digest is None:
         return None
@@ -358,7 +365,7 @@ def _head_of(checked: Checked) -> Optional[Head]:
     return read(Head, parse_json(data, "head"), "head")
 
 
-def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
+def _make_lanes(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
     names = tuple(tensor.name for tensor in manifest.outputs)
     dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
     found = []
@@ -368,24 +375,24 @@ def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> Li
     return found
 
 
-def _most_frames(lanes: Sequence[LaneRun]) -> int:
+def _busiest_lane(lanes: Sequence[LaneRun]) -> int:
     """Returns the lane for a single frame: the lane with the largest share."""
     return max(range(len(lanes)), key=lambda i: (lanes[i].share, -i))
 
 
-def _best(variant: Variant) -> Dict[str, np.ndarray]:
+def _optimal_values(variant: Variant) -> Dict[str, np.ndarray]:
     """Returns the optimal values of the shape tensors."""
     if not variant.values:
         return {}
     import numpy as np
 
     return {
-        name: np.array(one.opt, one.dtype).reshape(one.shape)
-        for name, one in variant.values.items()
+        name: np.array(shape_values.opt, shape_values.dtype).reshape(shape_values.shape)
+        for name, shape_values in variant.values.items()
     }
 
 
-def _given(name: str, value: Any, known: ShapeValues) -> np.ndarray:
+def _read_shape_values(name: str, value: Any, known: ShapeValues) -> np.ndarray:
     """Returns a frame's values of a shape tensor.
 
     Raises:
@@ -407,10 +414,6 @@ def _given(name: str, value: Any, known: ShapeValues) -> np.ndarray:
             where=name[:80],
         )
     return np.ascontiguousarray(array.astype(known.dtype))
-
-
-def _sizes(inputs: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in inputs.items()}
 
 
 def load(
@@ -491,28 +494,28 @@ def open_model(
             "engine.*", "blob.*", "board.*", "backend.unknown".
     """
     if checked.files.release is not None and not untested:
-        need_unchanged(checked)
+        refuse_changed(checked)
     manifest = checked.manifest
     need_loadables(manifest)
     backend = import_backend(manifest)
-    memory = backend.memory_of(manifest, device_memory)
+    memory = backend.plan_memory(manifest, device_memory)
 
     def opened(segments: Sequence[SegmentEntry]) -> Engines:
         found = backend.open_engines(
             checked,
             threads,
             profile,
-            [one for one in segments if one.device != CPU],
+            [segment for segment in segments if segment.device != CPU],
             memory=memory,
         )
-        on_cpu = [one for one in segments if one.device == CPU]
+        on_cpu = [segment for segment in segments if segment.device == CPU]
         if on_cpu:
             reference = import_module(BACKENDS["reference"])
             found.update(reference.open_on_cpu(checked, threads, profile, on_cpu))
         engines: Engines = found
         return engines
 
-    at_start = [one for one in manifest.every_variant if one.load == "start"]
+    at_start = [variant for variant in manifest.every_variant if variant.load == "start"]
     segments = [s for variant in at_start for lane in variant.lanes for s in lane.segments]
     return Model(checked, opened(segments), opened)
 
@@ -587,7 +590,7 @@ def check_inputs(
                 where=tensor.name,
                 hint="pass tensor.cpu() (CuPy: cupy.asnumpy(tensor))",
             )
-        found = feeder.borrowed(value)
+        found = feeder.borrow(value)
         check_kind(np.dtype(found.dtype), found.shape if static else None, tensor)
         return found
 

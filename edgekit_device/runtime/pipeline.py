@@ -94,7 +94,7 @@ class LaneRun:
             done = tuple(name for name in segment.inputs if not left[name])
             self.steps.append((run, segment.inputs, done))
 
-    def fetched(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def fetch_outputs(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
         """Returns the network's outputs as arrays; fetches outputs on the device."""
         found = {}
         for name in self.outputs:
@@ -154,7 +154,7 @@ class Frame:
 
     def results(self) -> Dict[str, np.ndarray]:
         """Returns the network's outputs."""
-        return self.lane.fetched(self.values)
+        return self.lane.fetch_outputs(self.values)
 
 
 def run_alone(
@@ -169,7 +169,7 @@ def run_alone(
         for index in range(len(lane.segments)):
             frame.step(index, record)
         return frame.results()
-    return lane.fetched(run_on_devices(lane, values))
+    return lane.fetch_outputs(run_on_devices(lane, values))
 
 
 def run_on_devices(lane: LaneRun, values: Mapping[str, Any]) -> Dict[str, Any]:
@@ -200,7 +200,7 @@ def share_frames(shares: Sequence[float]) -> Iterator[int]:
         yield best
 
 
-def devices_of(variants: Iterable[Iterable[Lane]]) -> List[str]:
+def list_devices(variants: Iterable[Iterable[Lane]]) -> List[str]:
     """Returns the devices of all segments of these lanes, sorted."""
     return sorted({s.device for lanes in variants for lane in lanes for s in lane.segments})
 
@@ -300,7 +300,7 @@ def run_turns(
             try:
                 if not frame.done.wait(timeout_s):
                     stuck = True
-                    raise _stuck(frame, workers, timeout_s)
+                    raise _timeout_error(frame, workers, timeout_s)
                 if frame.error is not None:
                     raise frame.error
                 results = turn.results(frame.results())
@@ -362,7 +362,7 @@ class _DeviceThread:
                 self.busy = None
 
 
-def _stuck(
+def _timeout_error(
     frame: Frame, workers: Mapping[str, _DeviceThread], timeout_s: Optional[float]
 ) -> DeviceError:
     at_work = [

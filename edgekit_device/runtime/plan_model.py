@@ -11,7 +11,7 @@ from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import EngineEntry, MemorySettings
 from edgekit_device.store.root import default_root
-from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
+from edgekit_device.tensorrt.engine import TensorRTEngine, describe_io, io_names
 from edgekit_device.tensorrt.memory import MemoryPlan
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import refit
@@ -48,8 +48,8 @@ class PlanModel:
         """
         made: Dict[str, Tensor] = self.engine.enqueue(inputs)
         return {
-            name: one.numpy() if isinstance(one, DeviceTensor) else one
-            for name, one in made.items()
+            name: output.numpy() if isinstance(output, DeviceTensor) else output
+            for name, output in made.items()
         }
 
 
@@ -126,8 +126,8 @@ def load_plan(
     if context is None:
         raise loaded.listener.error("TensorRT created no execution context", "tensorrt.no-memory")
     inputs, outputs = (
-        [io_of(loaded.engine, context, name, (scales or {}).get(name)) for name in names]
-        for names in names_of(loaded.engine)
+        [describe_io(loaded.engine, context, name, (scales or {}).get(name)) for name in names]
+        for names in io_names(loaded.engine)
     )
     # before 10.0 a profile may be limited to one context at a time
     del context

@@ -91,13 +91,13 @@ class PythonEngine:
                 array = value.numpy() if hasattr(value, "numpy") else value
                 plain = torch.from_numpy(np.require(array, requirements=["C", "W"]))
                 tensors[name] = plain.to(getattr(torch, kind))
-            args = _value(self._part.arguments, tensors)
-            kwargs = _value(self._part.keywords, tensors)
+            args = _build_value(self._part.arguments, tensors)
+            kwargs = _build_value(self._part.keywords, tensors)
             with torch.no_grad():
                 found = list(_tensors(self._module(*args, **kwargs)))
             arrays = [
-                (one.float() if one.dtype == torch.bfloat16 else one).contiguous().numpy()
-                for one in found
+                (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
+                for tensor in found
             ]
         except Exception as error:  # the module may raise any error
             raise DeviceError(
@@ -135,10 +135,10 @@ def open_python(checked: Checked, segment: SegmentEntry) -> PythonEngine:
         if name not in checked.manifest.blobs:
             raise _invalid(where, "the manifest has no blob {}".format(name))
     source, state = (bytes(read_checked(checked, name)) for name in (part.source, part.state))
-    return PythonEngine(make(part.factory, source, state, where), part)
+    return PythonEngine(make_module(part.factory, source, state, where), part)
 
 
-def make(factory: str, source: bytes, state: bytes, where: str) -> Any:
+def make_module(factory: str, source: bytes, state: bytes, where: str) -> Any:
     """Runs a source file and returns the module that its factory makes, with its state.
 
     Args:
@@ -235,7 +235,7 @@ def write_safetensors(tensors: Mapping[str, Any]) -> bytes:
     return len(data).to_bytes(8, "little") + data + b"".join(parts)
 
 
-def _value(tree: Any, tensors: Mapping[str, Any]) -> Any:
+def _build_value(tree: Any, tensors: Mapping[str, Any]) -> Any:
     """Returns the value that a tree of arguments describes."""
     ((kind, inner),) = tree.items()
     if kind == "tensor":
@@ -243,8 +243,8 @@ def _value(tree: Any, tensors: Mapping[str, Any]) -> Any:
     if kind == "constant":
         return inner
     if kind == "dict":
-        return {key: _value(one, tensors) for key, one in inner.items()}
-    items = [_value(one, tensors) for one in inner]
+        return {key: _build_value(branch, tensors) for key, branch in inner.items()}
+    items = [_build_value(branch, tensors) for branch in inner]
     return items if kind == "list" else tuple(items)
 
 
@@ -255,11 +255,11 @@ def _tensors(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)
 
 
 def _invalid(where: str, problem: str) -> DeviceError:

@@ -99,7 +99,7 @@ def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[s
     return found
 
 
-def memory_of(manifest: Manifest, device_memory: Any) -> None:
+def plan_memory(manifest: Manifest, device_memory: Any) -> None:
     """Refuses memory on a GPU.
 
     Raises:
@@ -244,7 +244,12 @@ def _open(
     try:
         if names:
             kinds = [weight.dtype for weight in facts.weights]
-            values = [_value(ort, *pair) for pair in zip(arrays, kinds)]  # noqa: B905
+            values = [
+                ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[kind])
+                if kind in BITS
+                else ort.OrtValue.ortvalue_from_numpy(array)
+                for array, kind in zip(arrays, kinds)  # noqa: B905
+            ]
             options.add_external_initializers(names, values)
         session = ort.InferenceSession(
             data,
@@ -260,12 +265,6 @@ def _open(
         ) from error
     _check_names(session, segment)
     return ReferenceEngine(session, arrays)
-
-
-def _value(ort: Any, array: np.ndarray, dtype: Optional[str]) -> Any:
-    if dtype in BITS:
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
-    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def _check_names(session: Any, segment: SegmentEntry) -> None:

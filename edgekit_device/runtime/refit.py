@@ -14,7 +14,7 @@ from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.files import fsync_folder, map_file, write_durably
 from edgekit_device.protocol.codec import dump, write
 from edgekit_device.protocol.manifest import Manifest, WeightEntry
-from edgekit_device.release.journal import RefitReport, stamp
+from edgekit_device.release.journal import RefitReport, timestamp
 from edgekit_device.release.releases import REFIT, check_release, is_ready, need_ready
 from edgekit_device.runtime.golden import ReleaseSelfTest, need_golden
 from edgekit_device.runtime.model import Model, open_model
@@ -53,7 +53,7 @@ def refit_release(
         total = check_blobs(checked, sorted(digests))
         for digest in checked.manifest.sizes():
             root.store.renew(digest)
-        _settle(root, app, folder, checked.manifest.sizes())
+        _make_durable(root, app, folder, checked.manifest.sizes())
         model = open_model(checked, threads, untested=True)
         for number, variant in enumerate(model.variants):
             if variant.load == "demand":
@@ -68,11 +68,11 @@ def refit_release(
         )
         if not reused:
             with app.lock(), map_os_errors(str(folder)):
-                write_durably(folder / REFIT, dump(dict(write(found), at=stamp())))
+                write_durably(folder / REFIT, dump(dict(write(found), at=timestamp())))
     return replace(found, reused=reused, notes=tuple(model.notes)), model
 
 
-def _settle(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
+def _make_durable(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
     """Makes the names of the release and its blobs durable.
 
     Their writer may have been killed before it did that: the bytes are durable, the names are not.
@@ -129,24 +129,24 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
         )
     with map_os_errors(str(path)):
         model = map_file(path)
-    named = {name: _in_file(name, weight) for name, weight in lacking.items()}
+    named = {name: _name_in_file(name, weight) for name, weight in lacking.items()}
     found = named_weights(model, path.resolve().parent, named.values())
     arrays = {name: found[key] for name, key in named.items() if key in found}
     missing = [name for name in lacking if name not in arrays]
     if missing:
-        raise _refused("lacks weights of the bundle", "refit.mismatch", path, missing)
+        raise _refusal("lacks weights of the bundle", "refit.mismatch", path, missing)
     # the manifest's blobs are little-endian and dense, like arrays on every Jetson
     values = {name: array.tobytes() for name, array in arrays.items()}
     other = [name for name, data in values.items() if sha256(data) != lacking[name].digest]
     if other:
-        raise _refused("has other weights than the bundle", "refit.other-weights", path, other)
+        raise _refusal("has other weights than the bundle", "refit.other-weights", path, other)
     with root.lock(shared=True), BlobWriter(root) as writer:
         for name, data in values.items():
             writer.add(lacking[name].digest, data)
     return len(values)
 
 
-def _in_file(name: str, weight: WeightEntry) -> str:
+def _name_in_file(name: str, weight: WeightEntry) -> str:
     """Returns a weight's name in the user's file.
 
     Names with an importer's counter ("tmp_batch_norm_weight") count the nodes of another engine or
@@ -157,7 +157,7 @@ def _in_file(name: str, weight: WeightEntry) -> str:
     return weight.transform if weight.transform.startswith(_BY_NODE) else name
 
 
-def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
+def _refusal(what: str, code: str, path: Path, names: List[str]) -> DeviceError:
     return DeviceError(
         "the ONNX file {}: {}".format(what, listed([repr(name[:80]) for name in names])),
         code=code,
@@ -181,7 +181,7 @@ def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Refi
 
 def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ReleaseSelfTest:
     """Runs the golden cases."""
-    folder, checked, model = _open(root, arguments)
+    folder, checked, model = _open_release(root, arguments)
     results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
     return ReleaseSelfTest(**vars(results), release=folder.name, notes=tuple(model.notes))
 
@@ -190,7 +190,7 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     """Runs one frame, or many with ``--frames``, from .npz to .npz."""
     import numpy as np
 
-    _, _, model = _open(root, arguments)
+    _, _, model = _open_release(root, arguments)
     arrays = read_npz(receive_npz(stdin))
     if not arguments.frames:
         return write_npz(model(arrays))
@@ -212,7 +212,7 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     )
 
 
-def _open(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Model]:
+def _open_release(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Model]:
     need_numpy()
     folder = root.app(arguments.app).release(arguments.release)
     checked = check_release(root, folder)

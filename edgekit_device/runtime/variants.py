@@ -55,6 +55,7 @@ MakeLanes = Callable[[Sequence[Lane], Engines], List[LaneRun]]
 #: guide).
 MOST_LOADABLES = 16
 _SHOWN = 8
+_Row = Mapping[str, ShapeRange]
 
 
 class Route(NamedTuple):
@@ -70,7 +71,7 @@ class Route(NamedTuple):
     padded: Tuple[Tuple[str, int, int, float], ...] = ()
     cropped: Tuple[Tuple[str, int, int], ...] = ()
 
-    def fed(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
+    def pad_inputs(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the inputs for the variant; GPU tensors are fetched for padding."""
         import numpy as np
 
@@ -93,7 +94,7 @@ class Route(NamedTuple):
             outputs[name] = np.ascontiguousarray(part)
         return outputs
 
-    def on_device(self, outputs: Dict[str, DeviceTensor]) -> Dict[str, DeviceTensor]:
+    def crop_on_device(self, outputs: Dict[str, DeviceTensor]) -> Dict[str, DeviceTensor]:
         """Returns the outputs on the device, cropped without copies.
 
         Raises:
@@ -145,21 +146,21 @@ class Router:
         Raises:
             DeviceError: "input.shape", with the nearest shape; "input.values".
         """
-        best = not values or self._are_best(values)
+        best = not values or self._are_optimal(values)
         exact = self._exact.get(self._key(sizes)) if best else None
         if exact is not None:
             return Route(exact)
         for number in self._static if self._padding and best else ():
-            found = self._padded(number, sizes)
+            found = self._route_padded(number, sizes)
             if found is not None:
                 return found
         for number, variant in enumerate(self._variants):
-            if variant.profile_of(sizes) is not None:
+            if variant.find_profile(sizes) is not None:
                 _check_values(variant, values or {})
                 return Route(number)
         raise self.refusal(sizes)
 
-    def _are_best(self, values: Values) -> bool:
+    def _are_optimal(self, values: Values) -> bool:
         return all(
             variant.values[name].opt == given
             for variant in self._variants
@@ -179,7 +180,7 @@ class Router:
                 return found.variant
         raise self.refusal(sizes)
 
-    def _padded(self, number: int, sizes: Sizes) -> Optional[Route]:
+    def _route_padded(self, number: int, sizes: Sizes) -> Optional[Route]:
         wanted = self._variants[number].sizes
         padded, cropped = [], []
         for padding in self._padding:
@@ -202,11 +203,10 @@ class Router:
 
     def refusal(self, sizes: Sizes) -> DeviceError:
         """Returns the error for shapes that no variant takes."""
-        nearest = min(
-            (row for variant in self._variants for row in _rows(variant)),
-            key=lambda row: _distance(row, sizes),
-        )
-        takes = [_shown(row) for variant in self._variants for row in _rows(variant)]
+        rows = [row for variant in self._variants for row in _rows(variant)]
+        shapes = [{name: limits.opt for name, limits in _clamp(row, sizes).items()} for row in rows]
+        nearest = min(zip(rows, shapes), key=lambda pair: distance(pair[1], sizes))[0]  # noqa: B905
+        takes = [_describe_row(row) for row in rows]
         more = len(takes) - _SHOWN
         return DeviceError(
             "no variant of the model takes {}".format(
@@ -215,7 +215,7 @@ class Router:
             code="input.shape",
             where=self._names[0] if len(self._names) == 1 else self._name,
             hint="the nearest is {}; the model takes {}{}".format(
-                _shown(_clamped(nearest, sizes)),
+                _describe_row(_clamp(nearest, sizes)),
                 " or ".join(takes[:_SHOWN]),
                 " and {} others".format(more) if more > 0 else "",
             ),
@@ -240,9 +240,6 @@ def _volume(variant: Variant) -> int:
     return sum(math.prod(size) for size in variant.sizes.values())
 
 
-_Row = Mapping[str, ShapeRange]
-
-
 def _rows(variant: Variant) -> Sequence[_Row]:
     """Returns the ranges of shapes that a variant takes; a static shape is a range of one size."""
     if variant.profiles:
@@ -250,7 +247,7 @@ def _rows(variant: Variant) -> Sequence[_Row]:
     return [{name: ShapeRange(size, size, size) for name, size in variant.sizes.items()}]
 
 
-def _clamped(row: _Row, sizes: Sizes) -> _Row:
+def _clamp(row: _Row, sizes: Sizes) -> _Row:
     """Returns the nearest shape within a range."""
     found = {}
     for name, limits in row.items():
@@ -260,10 +257,6 @@ def _clamped(row: _Row, sizes: Sizes) -> _Row:
             size = tuple(min(max(low, have), high) for low, have, high in sides)
         found[name] = ShapeRange(size, size, size)
     return found
-
-
-def _distance(row: _Row, sizes: Sizes) -> float:
-    return distance({name: limits.opt for name, limits in _clamped(row, sizes).items()}, sizes)
 
 
 def distance(sizes: Sizes, other: Sizes) -> float:
@@ -278,7 +271,7 @@ def distance(sizes: Sizes, other: Sizes) -> float:
     return found
 
 
-def _shown(row: _Row) -> str:
+def _describe_row(row: _Row) -> str:
     parts = []
     for name, limits in row.items():
         text = str(list(limits.min))
@@ -288,7 +281,7 @@ def _shown(row: _Row) -> str:
     return ", ".join(parts)
 
 
-def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
+def count_loadables(variants: Iterable[Variant]) -> Dict[int, int]:
     """Returns the number of loadables per DLA core of variants that are open together; a common
     engine counts once.
 
@@ -303,7 +296,7 @@ def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
                     known = engines.setdefault(segment.core, [])
                     known += [segment.engine] * (segment.engine not in known)
         for core, names in engines.items():
-            placed = sum(one.core == core for one in variant.placement.loadables)
+            placed = sum(loadable.core == core for loadable in variant.placement.loadables)
             for place, name in enumerate(names):
                 # further loadables of the placement count for the first engine
                 own = 1 + max(placed - len(names), 0) * (place == 0)
@@ -322,11 +315,11 @@ def need_loadables(manifest: Manifest) -> None:
     """
     variants = manifest.every_variant
     start = [variant for variant in variants if variant.load == "start"]
-    for one in (None, *(variant for variant in variants if variant.load == "demand")):
-        together = start if one is None else [*start, one]
-        for core, count in sorted(loadables(together).items()):
+    for candidate in (None, *(variant for variant in variants if variant.load == "demand")):
+        together = start if candidate is None else [*start, candidate]
+        for core, count in sorted(count_loadables(together).items()):
             if count > MOST_LOADABLES and len(variants) > 1:
-                shape = "" if one is None else " with " + _shown(_rows(one)[0])
+                shape = "" if candidate is None else " with " + _describe_row(_rows(candidate)[0])
                 raise DeviceError(
                     "the variants that are loaded together{} have {} loadables on DLA{}, "
                     "which holds {}".format(shape, count, core, MOST_LOADABLES),
@@ -368,7 +361,7 @@ class OpenVariants:
         self._opening = threading.Lock()
         #: Number of users of each open variant, the least recently used first.
         self._users: Dict[int, int] = {
-            number: 0 for number, one in enumerate(self._variants) if one.load == "start"
+            number: 0 for number, variant in enumerate(self._variants) if variant.load == "start"
         }
 
     @contextmanager
@@ -391,17 +384,17 @@ class OpenVariants:
             DeviceError: Errors of opening it; "engine.loadables" if a DLA core is full of loadables
                 in use.
         """
-        found = self._taken(number)
+        found = self._try_take(number)
         if found is None:
             with self._opening:
-                found = self._taken(number)
+                found = self._try_take(number)
                 if found is None:
                     self._open(number)
-                    found = self._taken(number)
+                    found = self._try_take(number)
                     assert found is not None  # no other thread closes variants meanwhile
         return found
 
-    def engines_of(self, number: int) -> Engines:
+    def variant_engines(self, number: int) -> Engines:
         """Returns the engines of an open variant."""
         return {key: self.engines[key] for key in self._keys(number)}
 
@@ -415,33 +408,33 @@ class OpenVariants:
         with self._lock:
             return number in self._users or self._fits(number)
 
-    def _taken(self, number: int) -> Optional[List[LaneRun]]:
+    def _try_take(self, number: int) -> Optional[List[LaneRun]]:
         with self._lock:
             if number not in self._users:
                 return None
             self._users[number] = self._users.pop(number) + 1
             if number not in self._lanes:
                 lanes = self._variants[number].lanes
-                self._lanes[number] = self._make_lanes(lanes, self.engines_of(number))
+                self._lanes[number] = self._make_lanes(lanes, self.variant_engines(number))
             return self._lanes[number]
 
     def _keys(self, number: int) -> List[Tuple[str, str]]:
         return [(s.engine, s.device) for s in self._segments(number)]
 
     def _segments(self, number: int) -> List[SegmentEntry]:
-        return [one for lane in self._variants[number].lanes for one in lane.segments]
+        return [segment for lane in self._variants[number].lanes for segment in lane.segments]
 
     def _fits(self, number: int) -> bool:
-        together = [self._variants[one] for one in (*self._users, number)]
-        return all(count <= MOST_LOADABLES for count in loadables(together).values())
+        together = [self._variants[other] for other in (*self._users, number)]
+        return all(count <= MOST_LOADABLES for count in count_loadables(together).values())
 
     def _open(self, number: int) -> None:
         with self._lock:
             self._make_room(number)
             lacking = {
-                (one.engine, one.device): one
-                for one in self._segments(number)
-                if (one.engine, one.device) not in self.engines
+                (segment.engine, segment.device): segment
+                for segment in self._segments(number)
+                if (segment.engine, segment.device) not in self.engines
             }
         engines = self._open_engines(list(lacking.values()))
         with self._lock:
@@ -451,9 +444,9 @@ class OpenVariants:
     def _make_room(self, number: int) -> None:
         """Closes unused variants, the least recently used first, until this variant fits."""
         idle = [
-            one
-            for one, users in self._users.items()
-            if not users and self._variants[one].load == "demand"
+            unused
+            for unused, users in self._users.items()
+            if not users and self._variants[unused].load == "demand"
         ]
         while not self._fits(number):
             if not idle:
@@ -468,6 +461,6 @@ class OpenVariants:
             closed = idle.pop(0)
             del self._users[closed]
             self._lanes.pop(closed, None)
-            needed = {key for one in self._users for key in self._keys(one)}
+            needed = {key for used in self._users for key in self._keys(used)}
             for key in set(self.engines) - needed:
                 del self.engines[key]  # its memory is freed with its last user

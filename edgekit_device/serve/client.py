@@ -28,7 +28,7 @@ from edgekit_device.protocol.server import (
     MessageReader,
     connect_to,
     exchange,
-    socket_of,
+    socket_path,
 )
 from edgekit_device.protocol.serving import (
     Description,
@@ -42,7 +42,7 @@ from edgekit_device.protocol.serving import (
     ServingStatus,
     StatusAnswer,
 )
-from edgekit_device.serve.memory import SharedMemory, aligned, view_of
+from edgekit_device.serve.memory import SharedMemory, aligned, tensor_view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +119,7 @@ class Client:
                 "serve.silent".
         """
         with self._lock:
-            arrays = self._arrays(inputs)
+            arrays = self._check_arrays(inputs)
             left = _TRIES
             for _ in range(_MOST_GROWTH):
                 request, memory = self._write(arrays)
@@ -129,7 +129,7 @@ class Client:
                     # inference has no side effects, so it may be repeated
                     left -= 1
                     if not left:
-                        raise self._gone() from None
+                        raise self._not_running_error() from None
                     continue
                 except AnsweredError as error:
                     # a release with larger outputs serves now
@@ -138,7 +138,10 @@ class Client:
                     self._output_bytes = error.answer.bytes
                     continue
                 self.release = answer.release
-                return {one.name: view_of(memory.view, one).copy() for one in answer.outputs}
+                return {
+                    tensor.name: tensor_view(memory.view, tensor).copy()
+                    for tensor in answer.outputs
+                }
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
     def status(self) -> ServingStatus:
@@ -157,7 +160,7 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _arrays(self, inputs: Any) -> Dict[str, np.ndarray]:
+    def _check_arrays(self, inputs: Any) -> Dict[str, np.ndarray]:
         import numpy as np
 
         if not isinstance(inputs, Mapping):
@@ -165,7 +168,9 @@ class Client:
                 raise DeviceError(
                     "the model has {} inputs, so give them by name".format(len(self.inputs)),
                     code="input.missing",
-                    hint="pass a dict of {}".format(", ".join(one.name for one in self.inputs)),
+                    hint="pass a dict of {}".format(
+                        ", ".join(tensor.name for tensor in self.inputs)
+                    ),
                 )
             inputs = {self.inputs[0].name: inputs}
         found = {str(name): np.asarray(value) for name, value in inputs.items()}
@@ -190,7 +195,7 @@ class Client:
                 memory.close()
             memory = self._memory = made
         for entry, value in zip(entries, arrays.values()):  # noqa: B905 (3.8)
-            view_of(memory.view, entry)[...] = value
+            tensor_view(memory.view, entry)[...] = value
         space = MemoryRegion(offset, memory.nbytes - offset)
         return RunRequest(tuple(entries), space), memory
 
@@ -199,14 +204,16 @@ class Client:
         for _ in range(_TRIES):
             with contextlib.suppress(Closed):
                 return self._exchange(kind, Request(op), None)
-        raise self._gone()
+        raise self._not_running_error()
 
     def _exchange(
         self, kind: Type[_Answer], request: Any, memory: Optional[SharedMemory]
     ) -> _Answer:
         if self._peer is None:
-            self._connect()
-        assert self._peer is not None
+            path = socket_path(self._path) if self._path.is_dir() else self._path
+            self._peer = connect_to(path, self._timeout_s)
+            if self._peer is None:
+                raise self._not_running_error()
         rights = [] if memory is None else [memory.descriptor]
         try:
             return exchange(kind, self._peer, self._reader, request, rights)
@@ -215,12 +222,6 @@ class Client:
         except BaseException:
             self._disconnect()
             raise
-
-    def _connect(self) -> None:
-        path = socket_of(self._path) if self._path.is_dir() else self._path
-        self._peer = connect_to(path, self._timeout_s)
-        if self._peer is None:
-            raise self._gone()
 
     def _disconnect(self) -> None:
         if self._peer is not None:
@@ -233,7 +234,7 @@ class Client:
             self._memory.close()
             self._memory = None
 
-    def _gone(self) -> DeviceError:
+    def _not_running_error(self) -> DeviceError:
         return DeviceError(
             "no server is running here",
             code="serve.gone",

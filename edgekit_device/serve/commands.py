@@ -18,14 +18,14 @@ from edgekit_device.protocol.codec import parse_json, read
 from edgekit_device.protocol.failure import Failed
 from edgekit_device.protocol.server import (
     SOCKET,
-    folder_of,
+    query_server,
     read_record,
-    reload,
+    reload_server,
     send_request,
-    serving,
+    server_folder,
 )
 from edgekit_device.protocol.serving import ServingStatus, StopAnswer
-from edgekit_device.release.journal import last_taken_back
+from edgekit_device.release.journal import find_last_taken_back
 from edgekit_device.release.releases import ServeAnswer, ServerEnded, ServerStopped
 from edgekit_device.store.root import App, Root
 
@@ -41,10 +41,10 @@ def do_serve(
     root: Root, arguments: argparse.Namespace, stdin: BinaryIO
 ) -> "ServeAnswer | ServerEnded":
     """Serves until it is stopped; with --background, starts a server and returns."""
-    app = _app(root, arguments.app)
+    app = _find_app(root, arguments.app)
     if arguments.background:
-        return _background(app, arguments)
-    folder = _folder(app)
+        return _start_background(app, arguments)
+    folder = _server_folder(app)
     if folder == app.folder:
         _run_cached_loader(app)
     from edgekit_device.serve.pool import ServeOptions
@@ -56,9 +56,14 @@ def do_serve(
         timeout_s=arguments.timeout_s,
         threads=arguments.threads,
     )
-    with _only(app, folder):
+    with _lock_server(app, folder):
         if folder == app.folder:
-            _sweep(app)
+            # loaders of earlier servers
+            in_use = os.path.realpath(str(app.folder / LOADER))
+            for file in app.folder.glob("serve-*.pyz"):
+                if str(file.resolve()) != in_use:
+                    with contextlib.suppress(OSError):
+                        file.unlink()
         listener = ListeningSocket(arguments.socket or folder / SOCKET)
         listener.open()
         server = Server(app, listener, options, ServerLog(app.name), loader_argv())
@@ -72,7 +77,9 @@ def do_serve(
 def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ServeAnswer:
     """Answers the server's status; with --reload, first makes it load the current release."""
     app = root.app(arguments.app)
-    return _answer(app, reload(app.folder) if arguments.reload else serving(app.folder))
+    return _server_answer(
+        app, reload_server(app.folder) if arguments.reload else query_server(app.folder)
+    )
 
 
 def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ServerStopped:
@@ -81,7 +88,7 @@ def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     answer = send_request(StopAnswer, app.folder, "stop", _STOP_S)
     if answer is not None:
         # its lock is free once its process has ended
-        with locked(folder_of(app.folder) / _LOCK, wait_s=_STOP_S):
+        with locked(server_folder(app.folder) / _LOCK, wait_s=_STOP_S):
             pass
     return ServerStopped(app.name, answer is not None)
 
@@ -102,12 +109,12 @@ def keep_loader(app: App) -> Optional[Path]:
     return app.folder / LOADER
 
 
-def _answer(app: App, found: Optional[ServingStatus]) -> ServeAnswer:
+def _server_answer(app: App, found: Optional[ServingStatus]) -> ServeAnswer:
     """Returns the server's status, with a release that was rolled back for it and the reason."""
-    return ServeAnswer(app.name, found, last_taken_back(app))
+    return ServeAnswer(app.name, found, find_last_taken_back(app))
 
 
-def _app(root: Root, name: str) -> App:
+def _find_app(root: Root, name: str) -> App:
     app = root.app(name)
     if not app.folder.is_dir():
         raise DeviceError(
@@ -119,9 +126,9 @@ def _app(root: Root, name: str) -> App:
     return app
 
 
-def _folder(app: App) -> Path:
+def _server_folder(app: App) -> Path:
     """Returns the folder of its socket, lock and log; creates it if it is not the app's folder."""
-    folder = folder_of(app.folder)
+    folder = server_folder(app.folder)
     if folder != app.folder:
         with map_os_errors(str(folder)):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -140,16 +147,8 @@ def _run_cached_loader(app: App) -> None:
         os.execv(sys.executable, [sys.executable, str(cached.resolve()), *sys.argv[1:]])
 
 
-def _sweep(app: App) -> None:
-    in_use = os.path.realpath(str(app.folder / LOADER))
-    for file in app.folder.glob("serve-*.pyz"):
-        if str(file.resolve()) != in_use:
-            with contextlib.suppress(OSError):
-                file.unlink()
-
-
 @contextlib.contextmanager
-def _only(app: App, folder: Path) -> Iterator[None]:
+def _lock_server(app: App, folder: Path) -> Iterator[None]:
     try:
         lock = locked(folder / _LOCK, wait_s=0.0)
         lock.__enter__()
@@ -168,13 +167,14 @@ def _only(app: App, folder: Path) -> Iterator[None]:
         lock.__exit__(None, None, None)
 
 
-def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
+def _start_background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
     """Starts a server in its own session and waits until a release serves or has failed."""
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
-    argv += _options(arguments)
+    for name in ("workers", "queue", "timeout_s", "threads"):
+        argv += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     if arguments.socket is not None:
         argv += ["--socket", str(arguments.socket.resolve())]
-    log = _folder(app) / _LOG
+    log = _server_folder(app) / _LOG
     with map_os_errors(str(log)):
         number = os.open(str(log), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with open(number, "rb", buffering=0) as file:
@@ -184,30 +184,22 @@ def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
         )
         try:
             while process.poll() is None:
-                found = serving(app.folder)
+                found = query_server(app.folder)
                 if found is not None and found.pid == process.pid:
                     # answers once the release serves or has failed: the status has the error
                     with contextlib.suppress(DeviceError):
-                        reload(app.folder)
-                    return _answer(app, serving(app.folder))
+                        reload_server(app.folder)
+                    return _server_answer(app, query_server(app.folder))
                 time.sleep(_POLL_S)
         finally:
             if process.returncode is None:
                 process.returncode = 0  # do not wait for it: it outlives this command
         file.seek(before)
         said = file.read(1 << 16).strip().splitlines()
-    raise _ended(said[-1] if said else b"", process.returncode, log)
+    raise _start_error(said[-1] if said else b"", process.returncode, log)
 
 
-def _options(arguments: argparse.Namespace) -> List[str]:
-    """Returns the options with which a server is started."""
-    found: List[str] = []
-    for name in ("workers", "queue", "timeout_s", "threads"):
-        found += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
-    return found
-
-
-def _ended(said: bytes, status: int, log: Path) -> DeviceError:
+def _start_error(said: bytes, status: int, log: Path) -> DeviceError:
     """Returns the last error that a server that did not start printed, or a general error."""
     with contextlib.suppress(DeviceError):  # not an error's JSON
         return read(Failed, parse_json(said, "the answer")).error.error()

@@ -91,13 +91,13 @@ def map_sealed(descriptor: int) -> mmap.mmap:
     )
 
 
-def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
+def tensor_view(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     """Returns a view of a tensor in shared memory."""
     import numpy as np
 
     size = nbytes(tensor.dtype, tensor.shape)
     if tensor.offset % ALIGN or tensor.offset + size > len(memory):
-        raise outside(tensor.name)
+        raise outside_error(tensor.name)
     if not size:
         return np.empty(tensor.shape, tensor.dtype)
     raw = np.frombuffer(memory, np.uint8, size, tensor.offset)
@@ -105,14 +105,14 @@ def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     return found
 
 
-def input_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
+def input_array(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     """Returns a client's tensor in a form that the engine may read."""
-    view = view_of(memory, tensor)
+    view = tensor_view(memory, tensor)
     # a client's bytes may be neither 0 nor 1
     return view.view("uint8") != 0 if tensor.dtype == "bool" else view
 
 
-def outside(where: str) -> DeviceError:
+def outside_error(where: str) -> DeviceError:
     """Returns the error that a request's tensor is outside its memory."""
     return DeviceError(
         "it is outside the memory sent with the request",

@@ -131,7 +131,7 @@ class Peer:
         self.socket.close()
 
 
-def environment() -> Dict[str, str]:
+def child_environment() -> Dict[str, str]:
     """Returns the environment of children, without systemd's variables: only the server notifies
     systemd.
     """
@@ -173,7 +173,7 @@ class Worker:
                 stdout=2,
                 pass_fds=[number],
                 start_new_session=True,
-                env=environment(),
+                env=child_environment(),
             )
         self.socket.setblocking(False)
 
@@ -230,7 +230,7 @@ class Worker:
         self.reader.close()
         self.socket.close()
 
-    def ending(self) -> str:
+    def wait_for_exit(self) -> str:
         """Returns how its process ended; waits a second for that, then kills it."""
         try:
             status = self.process.wait(1.0)

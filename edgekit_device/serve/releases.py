@@ -11,7 +11,7 @@ from edgekit_device.benchmark.statistics import median, percentile
 from edgekit_device.errors import family
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.serving import FailedAnswer, LastError, Latency, Ready
-from edgekit_device.release.journal import stamp
+from edgekit_device.release.journal import timestamp
 from edgekit_device.serve.pool import ServeOptions, Worker, WorkerPool
 from edgekit_device.store.root import App
 
@@ -53,7 +53,7 @@ class ServerCounters:
 
     def note(self, error: Failure) -> None:
         """Records the last error, with the time."""
-        self.last_error = LastError(error.code, error.message, error.where, error.hint, stamp())
+        self.last_error = LastError(error.code, error.message, error.where, error.hint, timestamp())
 
     @property
     def uptime_s(self) -> float:
@@ -106,7 +106,7 @@ class ServedReleases:
         pools = [pool for pool in (self.serving, self.loading) if pool is not None]
         return [worker for pool in pools for worker in pool.workers] + self._retiring
 
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Returns True if the current release serves, or is known to have failed."""
         wanted = self.app.link("current")
         if self.loading is not None:
@@ -115,7 +115,7 @@ class ServedReleases:
             return True
         return wanted == (None if self.serving is None else self.serving.release)
 
-    def look(self, again: bool = False) -> None:
+    def check_current(self, again: bool = False) -> None:
         """Compares the serving release with ``current`` and begins to load a new current release.
 
         Args:
@@ -147,7 +147,7 @@ class ServedReleases:
         for _ in range(self.options.workers):
             self._hire(self.loading)
 
-    def loaded(self, worker: Worker, answer: Union[Ready, FailedAnswer]) -> None:
+    def handle_loaded(self, worker: Worker, answer: Union[Ready, FailedAnswer]) -> None:
         """Handles a worker's message that it is ready, or why it cannot load the release."""
         pool = self.loading
         if isinstance(answer, FailedAnswer):
@@ -166,7 +166,7 @@ class ServedReleases:
         if before is not None:
             self._dismiss(before)
 
-    def gone(self, worker: Worker, how: str) -> None:
+    def handle_exit(self, worker: Worker, how: str) -> None:
         """Handles the end of a worker's socket; the caller answers the worker's request."""
         now = time.monotonic()
         error = worker.verdict or Failure(
@@ -197,7 +197,7 @@ class ServedReleases:
 
     def tick(self, now: float) -> None:
         """Loads a new release, replaces crashed workers, and ends workers that take too long."""
-        self.look()
+        self.check_current()
         if self.loading is not None and now - self.loading.since > _LOAD_S:
             message = "it was not loaded within {:g} s".format(_LOAD_S)
             self._fail(self.loading, Failure("serve.load-timeout", message, "", ""))

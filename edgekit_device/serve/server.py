@@ -28,12 +28,12 @@ from edgekit_device.protocol.server import (
     MAX_HEAD,
     RECORD,
     Closed,
-    framed,
+    frame_message,
     pack,
     parse_head,
-    reach,
     read_answer,
     read_request,
+    short_path,
 )
 from edgekit_device.protocol.serving import (
     Description,
@@ -52,7 +52,7 @@ from edgekit_device.serve.pool import (
     ServeOptions,
     ServeRequest,
     Worker,
-    environment,
+    child_environment,
 )
 from edgekit_device.serve.releases import ServedReleases, ServerCounters, is_clients_fault
 from edgekit_device.store.root import App
@@ -107,9 +107,9 @@ class Server:
             self._record(ServingRecord(os.getpid(), where))
             if (self.app.folder / "deployment.json").exists():
                 self._resume()
-            self.releases.look()
+            self.releases.check_current()
             looked = 0.0
-            while not self._ended():
+            while not self._is_finished():
                 for key, _ in self._selector.select(_TICK_S):
                     key.data()
                 now = time.monotonic()
@@ -141,7 +141,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,
-            env=environment(),
+            env=child_environment(),
         )
 
     # workers
@@ -165,15 +165,15 @@ class Server:
                 return
             answer = read_answer(kind, data)
         except (Closed, DeviceError):
-            self._lose(worker)
+            self._handle_lost(worker)
             return
         if worker.facts is None:
-            self.releases.loaded(worker, answer)
+            self.releases.handle_loaded(worker, answer)
             return
         request, worker.request = worker.request, None
         error = answer.error if isinstance(answer, FailedAnswer) else None
         if request is not None:
-            self.connections.finish(request, framed(data), error)
+            self.connections.finish(request, frame_message(data), error)
         pool = self.releases.serving
         if error is None or is_clients_fault(error.code):
             worker.faults = 0
@@ -186,14 +186,14 @@ class Server:
         if worker.retiring:
             self.releases.retire(worker)
 
-    def _lose(self, worker: Worker) -> None:
+    def _handle_lost(self, worker: Worker) -> None:
         """Handles the end of a worker: another worker runs its request once more."""
         self._unlisten(worker)
         worker.close()
         worker.process.kill()
-        how = worker.ending()
+        how = worker.wait_for_exit()
         request, worker.request = worker.request, None
-        self.releases.gone(worker, how)
+        self.releases.handle_exit(worker, how)
         if request is None:
             return
         error = worker.verdict
@@ -223,7 +223,7 @@ class Server:
         signals, self._signals = self._signals, []
         for number in signals:
             if number == signal.SIGHUP:
-                self.releases.look(again=True)
+                self.releases.check_current(again=True)
             else:
                 self._stop()
         if not self.app.folder.is_dir():
@@ -243,7 +243,7 @@ class Server:
 
     def _notify(self, now: float) -> None:
         lines = []
-        if not self._ready and (self.releases.serving is not None or self.releases.settled()):
+        if not self._ready and (self.releases.serving is not None or self.releases.is_settled()):
             self._ready = True
             lines.append("READY=1")
         every = self._notifier.every_s
@@ -261,7 +261,7 @@ class Server:
             self.stopping = time.monotonic()
             self.connections.shut()
 
-    def _ended(self) -> bool:
+    def _is_finished(self) -> bool:
         if self.stopping is None:
             return False
         busy = self.connections.line or any(w.request is not None for w in self.releases.workers)
@@ -296,12 +296,12 @@ class ConnectionHandler:
 
     def open(self) -> None:
         """Begins to accept connections."""
-        self._take_more(True)
+        self._watch_listener(True)
 
     def shut(self) -> None:
         """Stops accepting connections and requests."""
         self.stopping = True
-        self._take_more(False)
+        self._watch_listener(False)
         self.listener.close()
 
     def close(self) -> None:
@@ -315,20 +315,20 @@ class ConnectionHandler:
 
     def tick(self, now: float) -> None:
         """Checks the listening socket, and ends requests and clients that have waited too long."""
-        if not self.stopping and not self.listener.stands():
+        if not self.stopping and not self.listener.exists():
             self.log.say("the socket's file was removed: creating it again")
-            self._take_more(False)
+            self._watch_listener(False)
             self.listener.open()
             self.open()
         if not self.stopping and self._make_room(now):
-            self._take_more(True)
-        for request in [one for one in self.line if one.until <= now]:
+            self._watch_listener(True)
+        for request in [waiting for waiting in self.line if waiting.until <= now]:
             self.line.remove(request)
             message = "no worker was free in time"
             self.fail(request, Failure("serve.timeout", message, "", "check its status"))
         for peer in list(self.peers.values()):
             if peer.since is not None and now - peer.since > _STALL_S:
-                self._leave(peer)
+                self._remove_peer(peer)
 
     def fail(self, request: ServeRequest, error: Failure) -> None:
         """Answers a request with an error."""
@@ -344,14 +344,14 @@ class ConnectionHandler:
             return
         try:
             peer.answer(data)
-            self._next(peer)
+            self._handle_next(peer)
         except Closed:
-            self._leave(peer)
+            self._remove_peer(peer)
 
     def notify_waiting(self) -> None:
         """Answers clients that wait for a reload, once its result is known."""
         waiting = [peer for peer in self.peers.values() if peer.waits]
-        if not waiting or not self.releases.settled():
+        if not waiting or not self.releases.is_settled():
             return
         wanted, failed = self.app.link("current"), self.releases.failed
         answer: Any = StatusAnswer(self.status())
@@ -361,14 +361,14 @@ class ConnectionHandler:
             peer.waits = False
             try:
                 peer.say(answer)
-                self._next(peer)
+                self._handle_next(peer)
             except Closed:
-                self._leave(peer)
+                self._remove_peer(peer)
 
-    def _take_more(self, more: bool) -> None:
+    def _watch_listener(self, more: bool) -> None:
         """Accepts connections (``more``), or leaves them in the kernel's queue."""
         if more and not self._taking:
-            self._selector.register(self.listener.socket, selectors.EVENT_READ, self._enter)
+            self._selector.register(self.listener.socket, selectors.EVENT_READ, self._accept)
         elif self._taking and not more:
             self._selector.unregister(self.listener.socket)
         self._taking = more
@@ -379,21 +379,21 @@ class ConnectionHandler:
         """
         if len(self.peers) < _MOST_CLIENTS:
             return True
-        if not self.listener.wanted():
+        if not self.listener.has_waiting():
             return False
         idle = [peer for peer in self.peers.values() if peer.is_idle(now, _IDLE_S)]
         if not idle:
             return False
-        self._leave(min(idle, key=lambda peer: peer.answered))
+        self._remove_peer(min(idle, key=lambda peer: peer.answered))
         return True
 
-    def _enter(self) -> None:
+    def _accept(self) -> None:
         if not self._make_room(time.monotonic()):
-            self._take_more(False)
+            self._watch_listener(False)
             return
         taken = self.listener.accept()
         if taken is None:
-            self._take_more(False)  # descriptors may be exhausted; a tick tries again
+            self._watch_listener(False)  # descriptors may be exhausted; a tick tries again
             return
         self._numbers += 1
         peer = Peer(self._numbers, taken)
@@ -416,22 +416,24 @@ class ConnectionHandler:
             return
         try:
             peer.reader.receive(peer.socket)
-            self._next(peer)
+            self._handle_next(peer)
         except BlockingIOError:
             return
         except Closed:
-            self._leave(peer)
+            self._remove_peer(peer)
 
-    def _next(self, peer: Peer) -> None:
+    def _handle_next(self, peer: Peer) -> None:
         """Takes the client's next message once its last request is answered."""
         while peer.open and not peer.busy:
             message = peer.reader.take()
             if message is None:
                 break
             try:
-                self._take(peer, message)
+                self._handle_message(peer, message)
             except DeviceError as error:
-                self._refuse(peer, error)
+                if is_clients_fault(error.code):
+                    self.health.refused += 1
+                peer.refuse(error)
         peer.reader.check()
         if not peer.busy and peer.reader.held:
             peer.since = peer.since or time.monotonic()
@@ -440,7 +442,7 @@ class ConnectionHandler:
         if peer.reader.held > 2 * MAX_HEAD:
             raise Closed("it sends without reading answers")
 
-    def _take(self, peer: Peer, data: bytes) -> None:
+    def _handle_message(self, peer: Peer, data: bytes) -> None:
         document = parse_head(data)
         if isinstance(document, dict) and document.get("op") == "run":
             now, memory = time.monotonic(), peer.reader.claim()
@@ -449,14 +451,14 @@ class ConnectionHandler:
             request = ServeRequest(peer, data, memory, now, now)
             try:
                 within_s = read_request(RunRequest, document).within_s
-                self._take_run(request, within_s or self.options.timeout_s)
+                self._handle_run(request, within_s or self.options.timeout_s)
             except DeviceError:
                 request.close()
                 raise
             return
         head = read_request(Request, document)
         if head.op == "reload":
-            self.releases.look(again=True)
+            self.releases.check_current(again=True)
             peer.waits = True
         elif head.op == "stop":
             self._stop()
@@ -464,9 +466,15 @@ class ConnectionHandler:
         elif head.op == "status":
             peer.say(StatusAnswer(self.status()))
         else:
-            peer.say(self._description())
+            pool = self.releases.serving
+            facts = None if pool is None else pool.facts
+            if pool is None or facts is None:
+                raise self._not_ready()
+            peer.say(
+                Description(pool.release, facts.digest, facts.inputs, facts.outputs, facts.variants)
+            )
 
-    def _take_run(self, request: ServeRequest, within_s: float) -> None:
+    def _handle_run(self, request: ServeRequest, within_s: float) -> None:
         peer = request.peer
         if not peer.known:
             peer.known = True
@@ -485,12 +493,7 @@ class ConnectionHandler:
         peer.request = request
         self.line.append(request)
 
-    def _refuse(self, peer: Peer, error: DeviceError) -> None:
-        if is_clients_fault(error.code):
-            self.health.refused += 1
-        peer.refuse(error)
-
-    def _leave(self, peer: Peer) -> None:
+    def _remove_peer(self, peer: Peer) -> None:
         if not peer.open:
             return
         self._selector.unregister(peer.socket)
@@ -504,7 +507,7 @@ class ConnectionHandler:
         del self.peers[peer.number]
         peer.close()
         if not self.stopping:
-            self._take_more(True)
+            self._watch_listener(True)
 
     def status(self) -> ServingStatus:
         """Returns the server's status."""
@@ -531,13 +534,6 @@ class ConnectionHandler:
             last_error=health.last_error,
             stopping=self.stopping,
         )
-
-    def _description(self) -> Description:
-        pool = self.releases.serving
-        facts = None if pool is None else pool.facts
-        if pool is None or facts is None:
-            raise self._not_ready()
-        return Description(pool.release, facts.digest, facts.inputs, facts.outputs, facts.variants)
 
     def _not_ready(self) -> DeviceError:
         """Returns the error that no release serves, with the reason."""
@@ -582,7 +578,7 @@ class ListeningSocket:
                 temporary.unlink()
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.socket.setblocking(False)
-            name, folder = reach(temporary)
+            name, folder = short_path(temporary)
             before = os.umask(0o177)
             try:
                 self.socket.bind(name)
@@ -594,7 +590,7 @@ class ListeningSocket:
             self._facts = os.stat(str(temporary))
             os.replace(str(temporary), str(self.path))
 
-    def stands(self) -> bool:
+    def exists(self) -> bool:
         """Returns True if the file still exists and is this socket's."""
         try:
             return self._facts is not None and os.path.samestat(
@@ -603,7 +599,7 @@ class ListeningSocket:
         except OSError:
             return False
 
-    def wanted(self) -> bool:
+    def has_waiting(self) -> bool:
         """Returns True if a connection waits."""
         waiting = select.poll()
         waiting.register(self.socket, select.POLLIN)
@@ -620,7 +616,7 @@ class ListeningSocket:
 
     def close(self) -> None:
         """Stops accepting connections; removes the file if it is this socket's."""
-        if self.stands():
+        if self.exists():
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self.socket.close()

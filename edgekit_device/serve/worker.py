@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.processes import ending_with_parent
+from edgekit_device.processes import end_with_parent
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.manifest import TensorEntry, Variant, nbytes
+from edgekit_device.protocol.manifest import TensorEntry, nbytes
 from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
     MessageReader,
-    framed,
+    frame_message,
     pack,
     parse_head,
     read_request,
@@ -40,7 +40,14 @@ from edgekit_device.protocol.serving import (
     ServedVariant,
 )
 from edgekit_device.release.releases import check_release, need_ready
-from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
+from edgekit_device.serve.memory import (
+    ALIGN,
+    aligned,
+    input_array,
+    map_sealed,
+    outside_error,
+    tensor_view,
+)
 from edgekit_device.store.root import Root
 
 if TYPE_CHECKING:
@@ -59,7 +66,7 @@ def frame(client: int, head: bytes) -> bytes:
     """Returns a client's request in the form that a worker reads; an empty head means that the
     client has disconnected.
     """
-    return framed(_CLIENT.pack(client) + head)
+    return frame_message(_CLIENT.pack(client) + head)
 
 
 def main(argv: List[str]) -> None:
@@ -70,7 +77,9 @@ def main(argv: List[str]) -> None:
         argv: Descriptor of the socket, root, app, release, threads.
     """
     number, root, app, release, threads = argv
-    _die_with_server()
+    end_with_parent()()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with socket.socket(fileno=int(number)) as peer:
         peer.setblocking(True)
         # a runtime's output belongs in the log
@@ -78,19 +87,18 @@ def main(argv: List[str]) -> None:
         try:
             model = _load(Root(Path(root)), app, release, int(threads))
         except BaseException as error:
-            peer.sendall(pack(_failed(error)))
+            peer.sendall(pack(_failed_answer(error)))
             return
-        variants = () if model.is_static else tuple(map(_variant, model.variants))
-        inputs, outputs = _tensors(model.inputs), _tensors(model.outputs)
+        variants = tuple(
+            ServedVariant(
+                _served_tensors(variant.inputs), _served_tensors(variant.outputs), variant.profiles
+            )
+            for variant in (() if model.is_static else model.variants)
+        )
+        inputs, outputs = _served_tensors(model.inputs), _served_tensors(model.outputs)
         peer.sendall(pack(Ready(model.digest, inputs, outputs, variants)))
         with contextlib.suppress(Closed, OSError):
             _Answers(model, release).serve(peer)
-
-
-def _die_with_server() -> None:
-    ending_with_parent()()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _load(root: Root, app: str, release: str, threads: int) -> Model:
@@ -113,12 +121,8 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     return model
 
 
-def _tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
+def _served_tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
     return tuple(ServedTensor(entry.name, entry.dtype, entry.shape) for entry in entries)
-
-
-def _variant(variant: Variant) -> ServedVariant:
-    return ServedVariant(_tensors(variant.inputs), _tensors(variant.outputs), variant.profiles)
 
 
 class _Answers:
@@ -157,7 +161,7 @@ class _Answers:
             try:
                 answer = self._answer(client, head, memory)
             except BaseException as error:
-                answer = replace(_failed(error), release=self.release)
+                answer = replace(_failed_answer(error), release=self.release)
             finally:
                 if memory is not None:
                     os.close(memory)
@@ -182,20 +186,20 @@ class _Answers:
             raise DeviceError("the request came without memory", code="serve.memory")
         memory = self._map(client, descriptor)
         if end > len(memory) or start % ALIGN:
-            raise outside("room")
-        inputs = {tensor.name: input_of(memory, tensor) for tensor in request.inputs}
+            raise outside_error("room")
+        inputs = {tensor.name: input_array(memory, tensor) for tensor in request.inputs}
         if self._fixed:
-            _need(start, end, self._fixed)
+            _check_space(start, end, self._fixed)
         began = time.perf_counter()
         results = self.model(inputs)
         spent = time.perf_counter() - began
         if not self._fixed:
-            _need(start, end, sum(aligned(array.nbytes) for array in results.values()))
+            _check_space(start, end, sum(aligned(array.nbytes) for array in results.values()))
         outputs = []
         for tensor in self.model.outputs:
             array = results[tensor.name]
             placed = PlacedTensor(tensor.name, tensor.dtype, array.shape, start)
-            view_of(memory, placed)[...] = array
+            tensor_view(memory, placed)[...] = array
             start += aligned(array.nbytes)
             outputs.append(placed)
         return RunAnswer(self.release, tuple(outputs), round(spent * 1e3, 4))
@@ -210,7 +214,7 @@ class _Answers:
         return known[1]
 
 
-def _need(start: int, end: int, need: int) -> None:
+def _check_space(start: int, end: int, need: int) -> None:
     if start + need > end:
         raise _OutputsTooLarge(need)
 
@@ -227,7 +231,7 @@ class _OutputsTooLarge(DeviceError):
         self.need = need
 
 
-def _failed(error: BaseException) -> FailedAnswer:
+def _failed_answer(error: BaseException) -> FailedAnswer:
     """Returns an error's answer; cuts long messages of engines, since a head is bounded."""
     if isinstance(error, MemoryError):
         error = DeviceError("out of memory", code="board.no-memory")
@@ -238,4 +242,4 @@ def _failed(error: BaseException) -> FailedAnswer:
         )
     fields = (error.code, error.message, error.where, error.hint)
     need = error.need if isinstance(error, _OutputsTooLarge) else None
-    return FailedAnswer(Failure(*(one[:_MOST_TEXT] for one in fields)), need)
+    return FailedAnswer(Failure(*(field[:_MOST_TEXT] for field in fields)), need)

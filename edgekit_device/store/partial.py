@@ -34,14 +34,14 @@ _GATHER_BLOBS = 1024
 _BLOCK = 512 << 10
 
 
-def _folder(root: Path) -> Path:
+def _partial_folder(root: Path) -> Path:
     return root / "partial"
 
 
 def received_bytes(root: Path, digest: str) -> int:
     """Returns the number of the blob's bytes that are stored in the installation ``root``."""
     try:
-        return os.stat(str(_folder(root) / digest)).st_size
+        return os.stat(str(_partial_folder(root) / digest)).st_size
     except FileNotFoundError:
         return 0
 
@@ -49,7 +49,7 @@ def received_bytes(root: Path, digest: str) -> int:
 def partials(root: Path) -> List[Tuple[str, int]]:
     """Returns digest and bytes of every incomplete blob."""
     found = []
-    folder = _folder(root)
+    folder = _partial_folder(root)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if is_digest(path.name):
             with contextlib.suppress(FileNotFoundError):  # it was just completed
@@ -78,7 +78,7 @@ class Partial:
         Raises:
             DeviceError: "board.busy" if another channel holds it for more than ``wait_s`` seconds.
         """
-        path = _folder(root) / digest
+        path = _partial_folder(root) / digest
         handle = open_locked(path, wait_s)
         if handle is None:
             raise DeviceError(
@@ -127,8 +127,6 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
     return found
 
 
-# Bytes are made durable first, then names, then folders: a name in the store means complete bytes.
-# Many blobs wait for the disk together, since the first fsync also writes most of the others.
 _Blob = Tuple[str, Union[Buffer, Partial], int]
 
 
@@ -136,6 +134,10 @@ class BlobWriter:
     """Writes verified blobs; all are in the store when the block has ended without an error.
 
     If the block ends with an error, the blobs added before are stored nevertheless.
+
+    Bytes are made durable first, then names, then folders: a name in the store means complete
+    bytes. Many blobs wait for the disk together, since the first fsync also writes most of the
+    others.
     """
 
     def __init__(self, root: Root) -> None:
@@ -185,7 +187,7 @@ class BlobWriter:
             self._bytes[0] += blob[2]
             if self._error is not None:
                 raise self._error
-            if self._gathered():
+            if self._gather():
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, daemon=True)
                     self._thread.start()
@@ -194,7 +196,7 @@ class BlobWriter:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._gathered() and not self._over:
+                while not self._gather() and not self._over:
                     self._changed.wait()
                 if not self._waiting:
                     return
@@ -211,7 +213,7 @@ class BlobWriter:
                 if self._error is not None:
                     return
 
-    def _gathered(self) -> bool:
+    def _gather(self) -> bool:
         return self._bytes[0] >= _GATHER_BYTES or len(self._waiting) >= _GATHER_BLOBS
 
     def _store(self, blobs: List[_Blob]) -> None:
@@ -243,25 +245,24 @@ class BlobWriter:
 
 def _write_all(work: Path, blobs: Dict[str, Buffer]) -> Dict[str, str]:
     """Writes files durably and returns their names; limits the number of open files."""
-    most, digests = _most_open(), list(blobs)
+    digests = list(blobs)
+    # a quarter of the process's limit of open files; partial files need the rest
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _GATHER_BLOBS
+    if limit != resource.RLIM_INFINITY:
+        most = min(most, limit // 4 + 1)
     for start in range(0, len(digests), most):
         with ExitStack() as opened:
             handles = []
             for digest in digests[start : start + most]:
-                handles.append(_written(str(work / digest), blobs[digest]))
+                handles.append(_write_file(str(work / digest), blobs[digest]))
                 opened.callback(os.close, handles[-1])
             for handle in handles:
                 os.fsync(handle)
     return {digest: str(work / digest) for digest in digests}
 
 
-def _most_open() -> int:
-    """Returns a quarter of the process's limit of open files; parts need the rest."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
-
-
-def _written(name: str, data: Buffer) -> int:
+def _write_file(name: str, data: Buffer) -> int:
     """Writes a file and returns its open descriptor; starts the disk's write without waiting."""
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

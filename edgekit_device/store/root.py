@@ -158,9 +158,6 @@ class BlobStore:
         return {"blobs": len(sizes), "bytes": sum(sizes)}
 
 
-# Two symlinks cannot be renamed at once, so both targets are first written durably to links.json.
-# The next holder of the app's lock finishes a change that a power cut interrupted: the result is
-# the old or the new pair, and ``current`` by itself changes with a single rename.
 @document(frozen=True)
 class Links:
     """links.json: the intended targets of both links; None for no link."""
@@ -176,6 +173,11 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
 
     It works even on a completely full disk: then ``current`` changes first, and after a power cut
     ``previous`` may be unchanged.
+
+    Two symlinks cannot be renamed at once, so both targets are first written durably to
+    links.json. The next holder of the app's lock finishes a change that a power cut
+    interrupted: the result is the old or the new pair, and ``current`` by itself changes with a
+    single rename.
 
     Raises:
         OSError: The disk has no free inode or another error; the lock's next holder finishes the
@@ -197,12 +199,12 @@ def finish_links(folder: Path) -> None:
     for pattern in (".current.*", ".previous.*", "." + LINKS + ".*"):
         for left in folder.glob(pattern):
             left.unlink()
-    wanted = intended(folder)
+    wanted = read_links(folder)
     if wanted is not None:
         _apply(folder, wanted)
 
 
-def intended(folder: Path) -> Optional[Links]:
+def read_links(folder: Path) -> Optional[Links]:
     """Returns the links of an unfinished change; None if there is none."""
     return load(Links, folder / LINKS)
 
@@ -217,7 +219,7 @@ def _apply(
         if release is None:
             with contextlib.suppress(FileNotFoundError):
                 (folder / which).unlink()
-        elif not _points(folder / which, release):
+        elif not _points_to(folder / which, release):
             replace_link(folder / which, "releases/" + release)
     fsync_folder(folder)
     with contextlib.suppress(FileNotFoundError):
@@ -225,7 +227,7 @@ def _apply(
     fsync_folder(folder)
 
 
-def _points(link: Path, release: str) -> bool:
+def _points_to(link: Path, release: str) -> bool:
     try:
         return os.readlink(str(link)) == "releases/" + release
     except OSError:
@@ -316,7 +318,7 @@ class App:
         if not self.releases_folder.is_dir():
             return []
         names = [path.name for path in self.releases_folder.iterdir()]
-        return sorted((name for name in names if is_release(name)), key=number_of)
+        return sorted((name for name in names if is_release(name)), key=release_number)
 
     def link(self, which: str) -> Optional[str]:
         """Returns the existing target of ``which`` ("current" or "previous"); None without."""
@@ -358,7 +360,7 @@ class App:
 
 def no_such_app(app: App) -> DeviceError:
     """Returns the error that an app does not exist, which lists the existing apps."""
-    names = ", ".join(one.name for one in app.root.apps() if one.folder.is_dir())
+    names = ", ".join(other.name for other in app.root.apps() if other.folder.is_dir())
     return DeviceError(
         "the app does not exist",
         code="app.unknown",
@@ -367,14 +369,11 @@ def no_such_app(app: App) -> DeviceError:
     )
 
 
-def number_of(release: str) -> int:
+def release_number(release: str) -> int:
     """Returns the number at the start of a release's name: its age, independent of clocks."""
     return int(release.partition("-")[0])
 
 
-# New files are for their owner alone, whatever the account's umask. An existing ROOT is not changed
-# if only its owner can write it. Its blobs may be a link to another disk; a link at any other place
-# could redirect a checked name to another folder.
 def make_private() -> None:
     """Makes this process and its children create files for their owner alone."""
     os.umask(0o077)
@@ -385,6 +384,10 @@ def check_root(folder: Path, *, loads: bool = False) -> None:
 
     Refuses also contents that are links, belong to another account or are writable by others; the
     blobs may be a link to another disk.
+
+    New files are for their owner alone, whatever the account's umask. An existing ROOT is not
+    changed if only its owner can write it. Its blobs may be a link to another disk; a link at
+    any other place could redirect a checked name to another folder.
 
     Args:
         folder: ROOT.

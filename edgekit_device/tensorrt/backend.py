@@ -19,7 +19,7 @@ from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
 from edgekit_device.tensorrt.memory import MemoryPlan
 from edgekit_device.tensorrt.plan import read_header
-from edgekit_device.tensorrt.plugins import plugins_of
+from edgekit_device.tensorrt.plugins import bundle_plugins
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
 from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board
 from edgekit_device.trust.bundle import Checked, read_checked, weight_array
@@ -32,7 +32,7 @@ _TAKES_OTHERS = ("any", "individual")
 _FIRST_HEADER: Version = (8, 6)
 
 
-def memory_of(manifest: Manifest, device_memory: Any) -> MemoryPlan:
+def plan_memory(manifest: Manifest, device_memory: Any) -> MemoryPlan:
     """Returns the memory plan of a bundle's engines.
 
     Args:
@@ -63,7 +63,7 @@ def open_engines(
         threads: Threads of each runtime; 0 leaves TensorRT's default.
         profile: If not None, layers' times are recorded (``node_times``).
         segments: The segments whose engines are opened; None for all.
-        memory: The result of ``memory_of`` for the whole manifest; by default for this manifest.
+        memory: The result of ``plan_memory`` for the whole manifest; by default for this manifest.
 
     Returns:
         Engines by digest and device.
@@ -74,7 +74,7 @@ def open_engines(
     """
     manifest = checked.manifest
     root = default_root() if checked.files.root is None else checked.files.root.folder
-    runtimes = Runtimes(root, threads, plugins_of(checked))
+    runtimes = Runtimes(root, threads, bundle_plugins(checked))
     _check_board(checked, root, runtimes)
     engines: Dict[Tuple[str, str], Any] = {}
     used: Dict[str, Optional[List[str]]] = {}
@@ -82,7 +82,7 @@ def open_engines(
     whole = [segment for segment in manifest.segments() if segment.device != CPU]
     every = whole if segments is None else segments
     memory = MemoryPlan.of(manifest) if memory is None else memory
-    for key, segment in {(one.engine, one.device): one for one in every}.items():
+    for key, segment in {(segment.engine, segment.device): segment for segment in every}.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
             data = bytes(read_checked(checked, digest))
@@ -95,7 +95,7 @@ def open_engines(
     taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now, so its names are unknown; and engines
     # of other variants take other weights
-    known = None not in used.values() and {one.engine for one in whole} <= set(
+    known = None not in used.values() and {segment.engine for segment in whole} <= set(
         digest for digest, _ in engines
     )
     unused = sorted(set(manifest.weights) - taken) if known else []
@@ -152,7 +152,7 @@ def _open_plan(
         release = None if choice.carried or not takes else checked.files.release
         full = None
         if release is not None:
-            full = read_full_plan(release, digest, runtimes.name_of(choice.flavour))
+            full = read_full_plan(release, digest, runtimes.record_name(choice.flavour))
         if full is not None:
             bare = replace(choice, host_code=choice.host_code and entry.plugins_embedded)
             loaded = runtimes.load(full, bare, segment.core, digest, spare=True)
@@ -213,7 +213,7 @@ def _write_full_plan(
     try:
         compatible = entry.version_compatible
         plan = full_plan(loaded.trt, loaded.engine, compatible=compatible, where=digest)
-        write_full_plan(release, digest, runtimes.name_of(flavour), plan)
+        write_full_plan(release, digest, runtimes.record_name(flavour), plan)
     except DeviceError as error:
         runtimes.notes.append(
             "the refitted plan cannot be saved, so every load refits it again ({})".format(

@@ -97,10 +97,10 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
 _BY_CODE = {"FAILED_ALLOCATION": "tensorrt.no-memory"}
 
 
-def find(flavour: str) -> Optional[Any]:
+def find_module(flavour: str) -> Optional[Any]:
     """Imports a flavour ("full", "lean", "dispatch"); returns None if it is absent or broken.
 
-    ``fault`` then returns the reason.
+    ``find_fault`` then returns the reason.
     """
     try:
         module = _import(FLAVOURS[flavour])
@@ -128,17 +128,17 @@ def _import(name: str) -> Any:
             raise error from None
 
 
-def fault(flavour: str) -> str:
-    """Returns why the last ``find`` failed; "" if it succeeded."""
+def find_fault(flavour: str) -> str:
+    """Returns why the last ``find_module`` failed; "" if it succeeded."""
     return _FAULTS.get(flavour, "")
 
 
-def version_of(module: Any) -> Version:
+def module_version(module: Any) -> Version:
     """Returns the module's version: three parts up to 10.13, four later."""
     return parse_version(str(getattr(module, "__version__", "")))
 
 
-def logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
+def make_logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
     """Makes a logger that calls ``callback(severity name, text)`` for every message.
 
     The severity is "VERBOSE", "INFO", "WARNING", "ERROR" or "INTERNAL_ERROR". TensorRT may call it
@@ -160,7 +160,7 @@ def logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
     return made
 
 
-def recorder(trt: Any) -> Tuple[Any, List[Tuple[str, str]]]:
+def make_recorder(trt: Any) -> Tuple[Any, List[Tuple[str, str]]]:
     """Makes an error recorder for the ``error_recorder`` attributes; returns it with its list of
     errors so far, as (name of ErrorCodeTRT, description).
 
@@ -206,8 +206,8 @@ class ErrorListener:
 
     def __init__(self, trt: Any) -> None:
         self.lines: Deque[Tuple[str, str]] = deque(maxlen=_SHOWN_LINES)
-        self.logger = logger(trt, self._log)
-        self.recorder, self.recorded = recorder(trt)
+        self.logger = make_logger(trt, self._log)
+        self.recorder, self.recorded = make_recorder(trt)
 
     def _log(self, severity: str, text: str) -> None:
         if severity in ("ERROR", "INTERNAL_ERROR", "WARNING"):

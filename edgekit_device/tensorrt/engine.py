@@ -24,7 +24,7 @@ from typing import (
     Tuple,
 )
 
-from edgekit_device.arrays.formats import four, stored_shape
+from edgekit_device.arrays.formats import as_nchw, stored_shape
 from edgekit_device.cuda.driver import Cuda
 from edgekit_device.cuda.memory import (
     DeviceTensor,
@@ -37,7 +37,13 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
 from edgekit_device.tensorrt.memory import EngineMemory
 from edgekit_device.tensorrt.runtimes import LoadedPlan
-from edgekit_device.tensorrt.sizes import Profiles, SizedOutput, host_values, on_host, settled
+from edgekit_device.tensorrt.sizes import (
+    Profiles,
+    SizedOutput,
+    final_shape,
+    host_values,
+    is_on_host,
+)
 
 if TYPE_CHECKING:
     pass
@@ -68,7 +74,7 @@ _INNERMOST = ("HWC", "HWC8", "HWC16", "DLA_HWC4")
 _FAILED = "a segment failed"
 
 
-def names_of(engine: Any) -> Tuple[List[str], List[str]]:
+def io_names(engine: Any) -> Tuple[List[str], List[str]]:
     """Returns the names of inputs and of outputs, in the engine's order."""
     inputs: List[str] = []
     outputs: List[str] = []
@@ -78,7 +84,7 @@ def names_of(engine: Any) -> Tuple[List[str], List[str]]:
     return inputs, outputs
 
 
-def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
+def describe_io(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
     """Describes an input or output of an engine without a manifest.
 
     Raises:
@@ -96,7 +102,7 @@ def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -
     format = _format(engine, name) or "LINEAR"
     shape = tuple(int(size) for size in engine.get_tensor_shape(name))
     if format == "LINEAR" or -1 in shape:
-        return IoEntry(name, dtype, shape, format, _dense(dtype, shape), scale)
+        return IoEntry(name, dtype, shape, format, _dense_strides(dtype, shape), scale)
     strides = _strides(engine, context, name, dtype, format)
     return IoEntry(name, dtype, shape, format, strides, scale)
 
@@ -107,7 +113,7 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
     Raises:
         DeviceError: "engine.io", naming every difference.
     """
-    inputs, outputs = names_of(engine)
+    inputs, outputs = io_names(engine)
     faults = []
     known = {io.name for io in wanted}
     for name in inputs + outputs:
@@ -161,7 +167,7 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
             continue
         sizes = list(io.shape)
         if io.format != "LINEAR":
-            sizes = list(four(io.shape))
+            sizes = list(as_nchw(io.shape))
             stored = stored_shape(io.shape, DTYPES[io.dtype], io.format, io.strides)
             sizes[1] = 1 if io.format in _INNERMOST else stored[1]
         found = _strides(engine, context, io.name, io.dtype, io.format)
@@ -222,7 +228,7 @@ def _format(engine: Any, name: str) -> Optional[str]:
     return None
 
 
-def _dense(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
+def _dense_strides(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
     found: List[int] = []
     step = DTYPES[dtype]
     for size in reversed(shape):
@@ -252,7 +258,7 @@ class LayerTimes:
             ]
 
 
-def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
+def make_profiler(trt: Any) -> Tuple[Any, LayerTimes]:
     """Makes a profiler for ``context.profiler``; returns it with its times. Keep both alive."""
     times = LayerTimes()
 
@@ -289,9 +295,6 @@ class HeldContext(NamedTuple):
             raise self.error()
 
 
-# A run copies host arrays through pinned memory, packs them into the input's format, enqueues on
-# the context's stream and waits for it: its results are complete. Between segments tensors stay on
-# the device. Times are CUDA events around the enqueued work, without the copies.
 class _ContextSlot:
     """A context, its stream and events; used by one run at a time."""
 
@@ -307,6 +310,10 @@ class _ContextSlot:
 
 class TensorRTEngine:
     """An engine with its inputs and outputs; safe to run from several threads.
+
+    A run copies host arrays through pinned memory, packs them into the input's format, enqueues
+    on the context's stream and waits for it: its results are complete. Between segments tensors
+    stay on the device. Times are CUDA events around the enqueued work, without the copies.
 
     Attributes:
         inputs: Its inputs; axes of -1 take the size of the given tensor.
@@ -338,7 +345,7 @@ class TensorRTEngine:
         self._feeder = Feeder(cuda)
         engine = loaded.engine
         self._profiles = Profiles(engine, self.inputs)
-        self._host = {io.name for io in (*inputs, *outputs) if on_host(engine, io.name)}
+        self._host = {io.name for io in (*inputs, *outputs) if is_on_host(engine, io.name)}
         self._slots: List[_ContextSlot] = []
         self._lock = threading.Condition()
         #: Number of contexts of each profile, and the profiles limited to a single context.
@@ -348,7 +355,7 @@ class TensorRTEngine:
         self._profiler: Any = None
         self._layers: Optional[LayerTimes] = None
         if profile:
-            self._profiler, self._layers = profiler(loaded.trt)
+            self._profiler, self._layers = make_profiler(loaded.trt)
         # the first context now: an engine that cannot run fails when it is opened
         first = self._make(0)
         self._give(first)
@@ -391,7 +398,9 @@ class TensorRTEngine:
                 self.cuda.record(begin, slot.stream)
                 called = time.perf_counter()
                 if not slot.context.execute_async_v3(slot.stream):
-                    lacking = [one.error for one in slot.sized.values() if one.error is not None]
+                    lacking = [
+                        output.error for output in slot.sized.values() if output.error is not None
+                    ]
                     raise (
                         lacking[0]
                         if lacking
@@ -465,7 +474,7 @@ class TensorRTEngine:
             if -1 in shape and len(shape) == len(io.shape):
                 self._allocate_later(slot, io.name, where)
                 continue
-            tensor = results[io.name] = self._output(slot, io, settled(io, shape))
+            tensor = results[io.name] = self._output(slot, io, final_shape(io, shape))
             address = tensor.ptr if isinstance(tensor, DeviceTensor) else tensor.ctypes.data
             self._set(slot, io.name, address, where)
         return results

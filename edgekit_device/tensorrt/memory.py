@@ -300,7 +300,7 @@ class MemoryPlan:
         """Returns the memory plan of a bundle's engines, of all its variants."""
         entries = manifest.engines
         every = {(segment.engine, segment.device) for segment in manifest.segments()}
-        plans = sorted(one for one in every if one[0] in entries and entries[one[0]].kind == "plan")
+        plans = sorted(key for key in every if key[0] in entries and entries[key[0]].kind == "plan")
         devices = [device for _, device in plans]
         return cls(manifest.memory, devices, context_bytes(plans, entries), tensor)
 
@@ -331,9 +331,9 @@ class MemoryPlan:
                 pool.open()
         elif self._pools and not self._cut:
             self._cut = True
-            self._cut_up(self._given)
+            self._split_given(self._given)
 
-    def _cut_up(self, given: GivenMemory) -> None:
+    def _split_given(self, given: GivenMemory) -> None:
         """Gives each device its part of the caller's memory."""
         sizes = dict(self._expected)
         for device, pool in self._pools.items():

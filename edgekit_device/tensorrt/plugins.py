@@ -76,7 +76,7 @@ def plugin_files(
     return tuple(found)
 
 
-def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
+def bundle_plugins(checked: Checked) -> Tuple[PluginFile, ...]:
     """Returns the plugins of a bundle.
 
     Raises:
@@ -95,7 +95,7 @@ def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
 
 def library_paths(plugins: Sequence[PluginFile]) -> List[str]:
     """Returns the paths of the libraries, each once."""
-    return list(dict.fromkeys(one.path for one in plugins if one.path is not None))
+    return list(dict.fromkeys(plugin.path for plugin in plugins if plugin.path is not None))
 
 
 def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: str = "") -> None:
@@ -121,10 +121,10 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
         loaded = _LOADED.setdefault(trt, {})
         for plugin in plugins:
             if plugin.path is not None and plugin.path not in loaded:
-                before = set(creators(registry))
+                before = set(list_creators(registry))
                 _load(registry, plugin, where)
-                loaded[plugin.path] = tuple(c for c in creators(registry) if c not in before)
-    known = creators(registry)
+                loaded[plugin.path] = tuple(c for c in list_creators(registry) if c not in before)
+    known = list_creators(registry)
     for plugin in plugins:
         entry = plugin.entry
         if Creator(entry.operator, entry.version, entry.namespace) not in known:
@@ -132,7 +132,7 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
             raise _no_creator(entry, known, own, where)
 
 
-def creators(registry: Any) -> List[Creator]:
+def list_creators(registry: Any) -> List[Creator]:
     """Returns the creators of a registry, in its order."""
     if hasattr(registry, "all_creators"):
         registered = registry.all_creators
@@ -140,11 +140,11 @@ def creators(registry: Any) -> List[Creator]:
         registered = registry.plugin_creator_list
     return [
         Creator(
-            str(getattr(one, "name", "")),
-            str(getattr(one, "plugin_version", "")),
-            str(getattr(one, "plugin_namespace", "")),
+            str(getattr(creator, "name", "")),
+            str(getattr(creator, "plugin_version", "")),
+            str(getattr(creator, "plugin_namespace", "")),
         )
-        for one in registered
+        for creator in registered
     ]
 
 
@@ -169,7 +169,7 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
             "the plugin's library cannot be loaded: {}".format(said),
             code="plugin.load",
             where=where,
-            hint=_remedy(said),
+            hint=_load_remedy(said),
         ) from error
     # IPluginRegistry.load_library exists since 8.6
     dynamic = any(hasattr(library, entry) for entry in ENTRY_POINTS)
@@ -177,7 +177,7 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
         registry.load_library(path)
 
 
-def _remedy(said: str) -> str:
+def _load_remedy(said: str) -> str:
     if "undefined symbol" in said:
         return (
             "link it against the library that gives the symbol, in the version of this board; "
@@ -202,7 +202,7 @@ def _no_creator(
     where: str,
 ) -> DeviceError:
     wanted = Creator(entry.operator, entry.version, entry.namespace)
-    near = nearest(wanted, known)
+    near = nearest_creator(wanted, known)
     if own is not None:
         has = "{} registers {}".format(entry.name, listed(map(str, own), _SHOWN) or "no creator")
     else:
@@ -216,18 +216,21 @@ def _no_creator(
     )
 
 
-def nearest(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
+def nearest_creator(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
     """Returns the creator with the most similar name; None if no name is similar."""
-    names: Set[str] = {one.name for one in known}
+    names: Set[str] = {creator.name for creator in known}
     folded = {name.casefold(): name for name in sorted(names)}
     found = [wanted.name] if wanted.name in names else []
     found += [folded[n] for n in difflib.get_close_matches(wanted.name.casefold(), folded, n=1)]
     if not found:
         return None
-    alike = [one for one in known if one.name == found[0]]
+    alike = [creator for creator in known if creator.name == found[0]]
     return max(
         alike,
-        key=lambda one: (one.namespace == wanted.namespace, one.version == wanted.version),
+        key=lambda creator: (
+            creator.namespace == wanted.namespace,
+            creator.version == wanted.version,
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, listed, map_os_errors
-from edgekit_device.files import is_owned, map_file, owners_of, read_owned, write_durably
+from edgekit_device.files import is_owned, map_file, read_owned, trusted_owners, write_durably
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     choice,
@@ -74,7 +74,7 @@ class RefitWeight:
     count: Optional[int] = member(nullable(fields.count))
 
 
-def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:
+def refit_weights(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:
     """Returns the weights that a refit can set, by name.
 
     Raises:
@@ -120,13 +120,13 @@ def refit(
     wanted = [str(name) for name in refitter.get_all_weights()]
     keep: List[Any] = []
     if not isinstance(source, Path):
-        _set(trt, refitter, listener, wanted, source, keep, where)
+        _set_weights(trt, refitter, listener, wanted, source, keep, where)
     elif hasattr(trt, "OnnxParserRefitter"):
         _set_from_file(trt, refitter, listener, source, where)
     else:
         with map_os_errors(str(source)):
             model = map_file(source)
-        _set(
+        _set_weights(
             trt,
             refitter,
             listener,
@@ -215,7 +215,7 @@ def _set_from_file(
     )
 
 
-def _set(
+def _set_weights(
     trt: Any,
     refitter: Any,
     listener: ErrorListener,
@@ -228,7 +228,7 @@ def _set(
     for name in wanted:
         if name not in arrays:
             continue  # weights that are really needed are reported as missing afterwards
-        array, kind, fault = _fitted(refitter, name, arrays[name])
+        array, kind, fault = _fit_array(refitter, name, arrays[name])
         if fault:
             faults.append(fault)
             continue
@@ -249,7 +249,7 @@ def _set(
         raise _mismatch(faults, where)
 
 
-def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
+def _fit_array(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
     """Returns the array in the engine's type, its DataType's name, and its fault or ""."""
     import numpy as np
 
@@ -257,7 +257,7 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
     given = str(array.dtype)
     cast = _CAST.get((given, kind))
     if cast is not None:
-        array = _clamped(array, cast)
+        array = _clamp(array, cast)
     found = _TYPES.get(str(array.dtype), given)
     if kind is not None and (found, array.size) != (kind, count):
         return (
@@ -270,7 +270,7 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
     return np.ascontiguousarray(array), found, ""
 
 
-def _clamped(array: np.ndarray, dtype: str) -> np.ndarray:
+def _clamp(array: np.ndarray, dtype: str) -> np.ndarray:
     """Returns the array as another type, clamped to its range as in the importer."""
     import numpy as np
 
@@ -304,15 +304,6 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
     )
 
 
-#     releases/<id>/refitted/<engine's digest>.<flavour>.plan
-#     releases/<id>/refitted/<engine's digest>.<flavour>.json  {"schema","engine","plan","tensorrt"}
-#
-# The record is written last, so that a plan without a record is incomplete.
-#
-# No signature covers these files: they are made on this board. So a plan is used only if none but
-# root, this user and the release's owner can have written it, and it never runs embedded code (it
-# is stored without the lean runtime, and host code stays forbidden). An account that can write as
-# the release's owner can also replace the loader.
 @document(frozen=True)
 class RefittedPlan:
     """The record of a full plan: digests of the stripped and the full plan, and flavour and version
@@ -335,11 +326,11 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
     """
     folder = release / _FOLDER
     try:
-        owners = owners_of(release)
+        owners = trusted_owners(release)
         if not is_owned(os.lstat(str(folder)), owners):
             return None
-        facts = read_owned(folder / (_stem(engine, tensorrt) + ".json"), owners)
-        plan = read_owned(folder / (_stem(engine, tensorrt) + ".plan"), owners)
+        facts = read_owned(folder / (_plan_stem(engine, tensorrt) + ".json"), owners)
+        plan = read_owned(folder / (_plan_stem(engine, tensorrt) + ".plan"), owners)
         if facts is None or plan is None:
             return None
         record = read(RefittedPlan, parse_json(bytes(facts), "refitted"))
@@ -351,11 +342,22 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
 def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> None:
     """Writes a full plan into the release.
 
+        releases/<id>/refitted/<engine's digest>.<flavour>.plan
+        releases/<id>/refitted/<engine's digest>.<flavour>.json
+
+    The second is the record (``RefittedPlan``). It is written last, so that a plan without a record
+    is incomplete.
+
+    No signature covers these files: they are made on this board. So a plan is used only if none
+    but root, this user and the release's owner can have written it, and it never runs embedded
+    code (it is stored without the lean runtime, and host code stays forbidden). An account that
+    can write as the release's owner can also replace the loader.
+
     Raises:
         DeviceError: "board.disk-full" and other errors of the disk.
     """
     folder = release / _FOLDER
-    stem = _stem(engine, tensorrt)
+    stem = _plan_stem(engine, tensorrt)
     record = RefittedPlan(engine, tensorrt, sha256(plan))
     with map_os_errors(str(folder)):
         folder.mkdir(exist_ok=True)
@@ -368,6 +370,6 @@ def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> N
             (folder / name).chmod(0o600)
 
 
-def _stem(engine: str, tensorrt: str) -> str:
+def _plan_stem(engine: str, tensorrt: str) -> str:
     # a plan for each flavour; another version's plan is overwritten
     return "{}.{}".format(engine, tensorrt.partition(" ")[0])

@@ -35,10 +35,10 @@ from edgekit_device.tensorrt.bindings import (
     FLAVOURS,
     ErrorListener,
     explain,
-    fault,
-    find,
-    logger,
-    version_of,
+    find_fault,
+    find_module,
+    make_logger,
+    module_version,
 )
 from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 from edgekit_device.versions import Version, parse_version, same_version, show
@@ -134,11 +134,13 @@ def runtime_choices(
         if found:
             return found
         raise _no_version(plan, installed, where, "the full TensorRT {}".format(show(plan)))
-    later = _later(plan, installed)
+    later = _later_flavours(plan, installed)
     if lean_embedded:
         if trusted:
             found += [
-                RuntimeChoice(f, host_code=True, carried=True, note=_note(plan, installed[f]))
+                RuntimeChoice(
+                    f, host_code=True, carried=True, note=_choice_note(plan, installed[f])
+                )
                 for f in later
             ]
         if not found and later:
@@ -155,7 +157,8 @@ def runtime_choices(
         if library is not None:
             host_code = plugins_embedded and trusted
             found += [
-                RuntimeChoice(f, library, host_code, note=_note(plan, installed[f])) for f in later
+                RuntimeChoice(f, library, host_code, note=_choice_note(plan, installed[f]))
+                for f in later
             ]
     if not found:
         needed = "TensorRT {} (full or lean)".format(show(plan))
@@ -167,7 +170,7 @@ def runtime_choices(
     return found
 
 
-def _later(plan: Version, installed: Mapping[str, Version]) -> List[str]:
+def _later_flavours(plan: Version, installed: Mapping[str, Version]) -> List[str]:
     """Returns the flavours that are not older, first those of the plan's own major."""
     found = []
     for flavour in ("lean", "dispatch", "full"):
@@ -183,7 +186,7 @@ def _later(plan: Version, installed: Mapping[str, Version]) -> List[str]:
     return [flavour for _, flavour in sorted(found, key=lambda pair: pair[0])]
 
 
-def _note(plan: Version, version: Version) -> str:
+def _choice_note(plan: Version, version: Version) -> str:
     if version[0] == plan[0]:
         return ""
     return (
@@ -217,7 +220,8 @@ def lean_library(
         listing: Output of ``ldconfig -p``; None to run it.
     """
     seen: Dict[Path, None] = {}
-    for folder in [*folders, *_search_path(), *map(Path, _FOLDERS)]:
+    search_path = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    for folder in [*folders, *map(Path, search_path), *map(Path, _FOLDERS)]:
         if folder.is_dir():
             seen.update(dict.fromkeys(sorted(folder.glob("libnvinfer_lean.so*"))))
     for line in (_ldconfig() if listing is None else listing).splitlines():
@@ -230,10 +234,6 @@ def lean_library(
         if match and parse_version(match.group(1)) == tuple(version[:3]) and real.is_file():
             return real
     return None
-
-
-def _search_path() -> List[Path]:
-    return [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
 
 
 def _ldconfig() -> str:
@@ -296,9 +296,6 @@ def check_board(
         )
 
 
-# Order as in trtexec (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
-# temporary folder, DLA core, error recorder, deserialise. The DLA core belongs to the runtime, not
-# to the plan: it must be set before each deserialisation.
 @dataclass(frozen=True)
 class EngineRuntime:
     """The runtime of an engine, and its settings.
@@ -364,6 +361,10 @@ def deserialize(
 ) -> LoadedPlan:
     """Deserialises a plan.
 
+    Order as in trtexec (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host
+    code, temporary folder, DLA core, error recorder, deserialise. The DLA core belongs to the
+    runtime, not to the plan: it must be set before each deserialisation.
+
     Args:
         trt: The choice's module.
         plan: The plan.
@@ -381,14 +382,14 @@ def deserialize(
     """
     listener = ErrorListener(trt)
     parent = runtime = trt.Runtime(listener.logger)
-    _nothing_logged(listener, "TensorRT's runtime failed to start", where)
+    _check_log(listener, "TensorRT's runtime failed to start", where)
     if choice.library is not None:
         runtime = parent.load_runtime(str(choice.library))
         if runtime is None:
             raise listener.error(
                 "{} cannot be loaded".format(choice.library), "engine.version", where
             )
-        _nothing_logged(listener, "{} cannot be loaded".format(choice.library), where)
+        _check_log(listener, "{} cannot be loaded".format(choice.library), where)
     if choice.host_code:
         runtime.engine_host_code_allowed = True
     if temporary is not None:
@@ -409,7 +410,7 @@ def deserialize(
     # the runtime's own registry falls back to this registry
     load_plugins(trt, listener.logger, plugins, where)
     listener.forget()
-    reader = _reader(trt, plan) if len(plan) >= large else None
+    reader = _make_reader(trt, plan) if len(plan) >= large else None
     try:
         engine = runtime.deserialize_cuda_engine(plan if reader is None else reader)
     except Exception as error:  # pybind11 turns C++ exceptions into RuntimeError and TypeError
@@ -429,13 +430,13 @@ def deserialize(
     return LoadedPlan(trt, engine, listener, (parent, runtime, reader), facts)
 
 
-def _nothing_logged(listener: ErrorListener, what: str, where: str) -> None:
+def _check_log(listener: ErrorListener, what: str, where: str) -> None:
     # without a driver a Runtime object exists as well, but its use ends the process
     if any("ERROR" in severity for severity, _ in listener.lines):
         raise listener.error(what, "tensorrt.failed", where)
 
 
-def _reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
+def _make_reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
     """Returns a stream reader of the release's kind; None before 10.0."""
     view = memoryview(plan)
     if hasattr(trt, "IStreamReaderV2"):
@@ -479,11 +480,12 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
     return StreamReaderV2()
 
 
-# Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose use
-# ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tested first, then
-# a child process makes the first Runtime and uses it.
-def start(module: Any, folder: Optional[Path] = None) -> Cuda:
+def start_runtime(module: Any, folder: Optional[Path] = None) -> Cuda:
     """Checks for a GPU and starts ``module``'s runtime in a child, once per process and boot.
+
+    Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose
+    use ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tested
+    first, then a child process makes the first Runtime and uses it.
 
     Args:
         module: tensorrt, tensorrt_lean or tensorrt_dispatch.
@@ -505,15 +507,17 @@ def start(module: Any, folder: Optional[Path] = None) -> Cuda:
     with _LOCK:
         if module.__name__ not in _KNOWN:
             key = _start_key(module)
-            known = _read_record(folder)
+            record = None if folder is None else load(_Started, folder / _START_RECORD)
+            modules = {} if record is None else record.modules
+            known = {name: value for name, value in modules.items() if value}
             if known.get(module.__name__) != key:
-                _try(module.__name__)
+                _try_start(module.__name__)
                 _write_record(folder, dict(known, **{module.__name__: key}))
             _KNOWN[module.__name__] = 1
     return cuda
 
 
-def _try(name: str) -> None:
+def _try_start(name: str) -> None:
     if not sys.executable:
         return
     try:
@@ -538,7 +542,7 @@ def _try(name: str) -> None:
         ) from error
     if done.returncode < 0:
         raise DeviceError(
-            "the process that starts {} ends with {}".format(name, _signal(-done.returncode)),
+            "the process that starts {} ends with {}".format(name, _signal_name(-done.returncode)),
             code="tensorrt.crashed",
             where=name,
             hint="its version may not fit the driver: check edgekit doctor",
@@ -563,7 +567,7 @@ def _try(name: str) -> None:
         )
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -585,11 +589,6 @@ class _Started:
     """The record of runtimes that started here: by module, the key of its boot and file."""
 
     modules: Mapping[str, str] = member(mapping(text()))
-
-
-def _read_record(folder: Optional[Path]) -> Dict[str, str]:
-    found = None if folder is None else load(_Started, folder / _START_RECORD)
-    return {} if found is None else {name: key for name, key in found.modules.items() if key}
 
 
 def _write_record(folder: Optional[Path], known: Dict[str, str]) -> None:
@@ -622,17 +621,17 @@ class Runtimes:
         self._cuda: Optional[Cuda] = None
         self._errors: List[DeviceError] = []
         for flavour in FLAVOURS:
-            module = find(flavour)
+            module = find_module(flavour)
             if module is not None:
                 self._modules[flavour] = module
 
     def installed(self) -> Dict[str, Version]:
         """Versions of the installed flavours."""
-        return {flavour: version_of(module) for flavour, module in self._modules.items()}
+        return {flavour: module_version(module) for flavour, module in self._modules.items()}
 
-    def name_of(self, flavour: str) -> str:
+    def record_name(self, flavour: str) -> str:
         """Returns flavour and version, for records."""
-        return "{} {}".format(flavour, show(version_of(self._modules[flavour])))
+        return "{} {}".format(flavour, show(module_version(self._modules[flavour])))
 
     def cuda(self) -> Cuda:
         """The device, after a runtime was started."""
@@ -648,7 +647,9 @@ class Runtimes:
             DeviceError: "board.no-tensorrt", "engine.version" or "engine.host-code".
         """
         if not self._modules:
-            faults = ["{}: {}".format(FLAVOURS[f], fault(f)) for f in FLAVOURS if fault(f)]
+            faults = [
+                "{}: {}".format(FLAVOURS[f], find_fault(f)) for f in FLAVOURS if find_fault(f)
+            ]
             raise DeviceError(
                 "TensorRT's Python module is needed for this bundle's engines and is missing",
                 code="board.no-tensorrt",
@@ -674,10 +675,12 @@ class Runtimes:
             DeviceError: As :meth:`load`.
         """
         module = self._modules[choice.flavour]
-        self._cuda = start(module, self._root if self._root.is_dir() else None)
+        self._cuda = start_runtime(module, self._root if self._root.is_dir() else None)
         said: List[str] = []
         runtime = module.Runtime(
-            logger(module, lambda severity, text: said.append(text) if "ERR" in severity else None)
+            make_logger(
+                module, lambda severity, text: said.append(text) if "ERR" in severity else None
+            )
         )
         # a Runtime that could not be made must not be used
         return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
@@ -700,7 +703,7 @@ class Runtimes:
         """
         module = self._modules[choice.flavour]
         folder = self._root if self._root.is_dir() else None
-        self._cuda = start(module, folder)
+        self._cuda = start_runtime(module, folder)
         temporary = None
         if folder is not None and choice.host_code:
             temporary = folder / "tmp"

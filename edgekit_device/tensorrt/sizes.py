@@ -1,5 +1,10 @@
 """Sizes of an engine's tensors that are open at build time: profiles, outputs whose size is known
 only during the run, and shape tensors on the host, whose values set shapes.
+
+An output whose shape depends on values (NonZero, NonMaxSuppression) has no shape before the run:
+``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
+IExecutionContext::getTensorShape). TensorRT then asks an IOutputAllocator for memory. A shape
+tensor is read or written on the host (ICudaEngine::getTensorLocation).
 """
 
 from __future__ import annotations
@@ -22,11 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# An output whose shape depends on values (NonZero, NonMaxSuppression) has no shape before the run:
-# ``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
-# IExecutionContext::getTensorShape). TensorRT then asks an IOutputAllocator for memory. A shape
-# tensor is read or written on the host (ICudaEngine::getTensorLocation).
-def on_host(engine: Any, name: str) -> bool:
+def is_on_host(engine: Any, name: str) -> bool:
     """Returns True for a shape tensor, whose address is on the host."""
     try:
         return str(engine.get_tensor_location(name).name) == "HOST"
@@ -34,7 +35,7 @@ def on_host(engine: Any, name: str) -> bool:
         return bool(engine.is_shape_inference_io(name))
 
 
-def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
+def final_shape(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
     """Returns an output's shape in this run, for its buffer.
 
     Raises:
@@ -126,7 +127,7 @@ class SizedOutput:
             DeviceError: "engine.io" if TensorRT reported no shape, or a wrong shape.
         """
         given = self._given
-        shape = settled(io, given.shape)
+        shape = final_shape(io, given.shape)
         # TensorRT may need no memory for an empty output
         lease = given.lease or self._device.take(1)
         nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
@@ -165,22 +166,22 @@ class Profiles:
             shapes[io.name] = tuple(feeds[io.name].shape)
         for io in self._inputs:
             if not _fits(io, shapes[io.name]):
-                raise _shape(io, shapes[io.name], list(io.shape))
+                raise _shape_error(io, shapes[io.name], list(io.shape))
         if not self.dynamic:
             return 0, shapes
         for number in range(int(self._engine.num_optimization_profiles)):
-            if all(self._within(name, number, shapes[name]) for name in self.dynamic):
+            for name in self.dynamic:
+                low, _, high = self._engine.get_tensor_profile_shape(name, number)
+                sides = zip(tuple(low), shapes[name], tuple(high))  # noqa: B905
+                if not all(int(least) <= size <= int(most) for least, size, most in sides):
+                    break
+            else:
                 return number, shapes
         (first,) = [io for io in self._inputs if io.name == self.dynamic[0]]
-        raise _shape(first, shapes[first.name], "no profile of the engine supports it")
-
-    def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
-        low, _, high = self._engine.get_tensor_profile_shape(name, profile)
-        sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
-        return all(int(least) <= size <= int(most) for least, size, most in sides)
+        raise _shape_error(first, shapes[first.name], "no profile of the engine supports it")
 
 
-def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
+def _shape_error(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
     return DeviceError(
         "{!r} has shape {}, but the engine needs {}".format(io.name[:80], list(found), wanted),
         code="input.shape",

@@ -1,5 +1,18 @@
 """Reads weights by the names that a refit needs from an ONNX file, without TensorRT's parser.
 A batch normalisation is folded with the same bits as in TensorRT's ONNX importer.
+
+The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
+https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and Scan
+by their own names; Constant nodes by their output; weights that the importer makes itself by a
+counter, in topological order: the scale and then the bias of each folded batch normalisation.
+Release 10.1 GA calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer
+releases "tmp_refittable_weight", "..._0", and also count the value of each ConstantOfShape (since
+10.14, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read for every
+release, and also names that are stable in every file with the node, by its first output:
+"batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". This module is needed because
+the lean runtime has no OnnxParserRefitter. Fields of onnx/onnx.proto: ModelProto.graph 7;
+GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
+AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 """
 
 from __future__ import annotations
@@ -26,9 +39,9 @@ from edgekit_device.arrays.onnx_file import (
     Value,
     as_bytes,
     as_text,
+    decode_tensor,
     fields,
     read_tensor,
-    values_of,
     varints,
 )
 from edgekit_device.errors import DeviceError
@@ -45,20 +58,22 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 _PARAMETERS = 4
 
 
-# BuiltinOp BatchNormalization and ModelRefitter.cpp of onnx-tensorrt compute, in the parameters'
-# type if all four have one narrow type and in float32 otherwise::
-#
-#     scale'[i] = scale[i] / sqrtf(variance[i] + epsilon)
-#     bias'[i] = bias[i] - mean[i] * scale'[i]
-#
-# There epsilon, scale' and bias' have that type; intermediate values are float32, since the narrow
-# types have no arithmetic: BFloat16 (bfloat16.hpp) converts to float, and half (ieee/half.h 1.12 of
-# NVIDIA/TensorRT) computes with float until the assignment, rounding ties away from zero. A
-# compiler may fuse float32's last line, so the last bit of a float32 bias is not certain.
-def folded(
+def fold_batch_norm(
     arrays: Sequence[np.ndarray], kinds: Sequence[Optional[str]], epsilon: float
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Returns scale and bias.
+
+    BuiltinOp BatchNormalization and ModelRefitter.cpp of onnx-tensorrt compute, in the
+    parameters' type if all four have one narrow type and in float32 otherwise::
+
+        scale'[i] = scale[i] / sqrtf(variance[i] + epsilon)
+        bias'[i] = bias[i] - mean[i] * scale'[i]
+
+    There epsilon, scale' and bias' have that type; intermediate values are float32, since the
+    narrow types have no arithmetic: BFloat16 (bfloat16.hpp) converts to float, and half
+    (ieee/half.h 1.12 of NVIDIA/TensorRT) computes with float until the assignment, rounding
+    ties away from zero. A compiler may fuse float32's last line, so the last bit of a float32
+    bias is not certain.
 
     Args:
         arrays: Scale, bias, mean and variance, one value per channel; bfloat16 as bit patterns.
@@ -73,15 +88,15 @@ def folded(
     if len({array.size for array in arrays}) != 1:
         raise ValueError("a BatchNormalization's parameters differ in size")
     kind = kinds[0] if len(set(kinds)) == 1 else None
-    narrow = _NARROW.get(kind or "", _single)
-    scale, bias, mean, variance = (_wide(*pair) for pair in zip(arrays, kinds))  # noqa: B905
+    narrow = _NARROW.get(kind or "", _round_float32)
+    scale, bias, mean, variance = (_to_float32(*pair) for pair in zip(arrays, kinds))  # noqa: B905
     with np.errstate(all="ignore"):
-        small = _wide(narrow(np.array(epsilon, np.float32)), kind)
+        small = _to_float32(narrow(np.array(epsilon, np.float32)), kind)
         factor = narrow(scale / np.sqrt(variance + small))
-        return factor, narrow(bias - mean * _wide(factor, kind))
+        return factor, narrow(bias - mean * _to_float32(factor, kind))
 
 
-def _wide(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
+def _to_float32(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
     import numpy as np
 
     if kind == "bfloat16":
@@ -89,13 +104,13 @@ def _wide(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
     return array.astype(np.float32)
 
 
-def _single(array: np.ndarray) -> np.ndarray:
+def _round_float32(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return array.astype(np.float32)
 
 
-def _half(array: np.ndarray) -> np.ndarray:
+def _round_float16(array: np.ndarray) -> np.ndarray:
     """Returns the nearest float16; ties away from zero."""
     import numpy as np
 
@@ -106,7 +121,7 @@ def _half(array: np.ndarray) -> np.ndarray:
     return rounded.astype(np.float16)
 
 
-def _bfloat16(array: np.ndarray) -> np.ndarray:
+def _round_bfloat16(array: np.ndarray) -> np.ndarray:
     """Returns bfloat16 bit patterns, rounded to nearest even."""
     import numpy as np
 
@@ -116,21 +131,12 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-_NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfloat16": _bfloat16}
+_NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "float16": _round_float16,
+    "bfloat16": _round_bfloat16,
+}
 
 
-# The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
-# https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and
-# Scan by their own names; Constant nodes by their output; weights that the importer makes itself by
-# a counter, in topological order: the scale and then the bias of each folded batch normalisation.
-# Release 10.1 GA calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer
-# releases "tmp_refittable_weight", "..._0", and also count the value of each ConstantOfShape (since
-# 10.14, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read for every
-# release, and also names that are stable in every file with the node, by its first output:
-# "batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". This module is needed because
-# the lean runtime has no OnnxParserRefitter. Fields of onnx/onnx.proto: ModelProto.graph 7;
-# GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
-# AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 @dataclass
 class _WeightNode:
     op: str = ""
@@ -158,7 +164,7 @@ def named_weights(
     return _read(model, folder, set(wanted)).found
 
 
-def origins(
+def weight_origins(
     model: Union[bytes, memoryview], folder: Optional[Path], wanted: Iterable[str]
 ) -> Dict[str, str]:
     """Returns the stable names by node of those ``wanted`` weights whose names an importer counts.
@@ -205,8 +211,8 @@ class _WeightReader:
                 tensor = read_tensor(as_bytes(value))
                 tensors[tensor.name] = tensor
                 if tensor.name in self.wanted:
-                    self.found[tensor.name] = values_of(tensor, self.folder)
-        for node in _sorted(nodes):
+                    self.found[tensor.name] = decode_tensor(tensor, self.folder)
+        for node in _sort_nodes(nodes):
             if node.op == "Constant":
                 self.constant(node)
             elif node.op == "BatchNormalization":
@@ -225,13 +231,15 @@ class _WeightReader:
             return
         for kind, values in node.attributes.items():
             if kind == "value":
-                self.found[name] = values_of(read_tensor(as_bytes(values[5][-1])), self.folder)
+                self.found[name] = decode_tensor(read_tensor(as_bytes(values[5][-1])), self.folder)
             elif kind == "value_float":
-                self.found[name] = np.array(_floats(values[2])[-1], np.float32)
+                self.found[name] = np.array(_read_floats(values[2])[-1], np.float32)
             elif kind == "value_floats":
-                self.found[name] = np.array(_floats(values.get(7, [])), np.float32)
+                self.found[name] = np.array(_read_floats(values.get(7, [])), np.float32)
             elif kind in ("value_int", "value_ints"):
-                numbers = _ints(values.get(3 if kind == "value_int" else 8, []))
+                numbers: List[int] = []
+                for number in values.get(3 if kind == "value_int" else 8, []):
+                    numbers += [number] if isinstance(number, int) else list(varints(number))
                 array = np.array(numbers, np.uint64).view(np.int64)
                 self.found[name] = array[-1] if kind == "value_int" else array
 
@@ -246,10 +254,10 @@ class _WeightReader:
         ]
         if not any(self.wanted.intersection(keys) for keys in names):
             return
-        epsilon = _floats(node.attributes.get("epsilon", {}).get(2, []))
-        arrays = [values_of(tensor, self.folder) for tensor in parameters]
+        epsilon = _read_floats(node.attributes.get("epsilon", {}).get(2, []))
+        arrays = [decode_tensor(tensor, self.folder) for tensor in parameters]
         kinds = [tensor.dtype for tensor in parameters]
-        pair = folded(arrays, kinds, epsilon[-1] if epsilon else _EPSILON)
+        pair = fold_batch_norm(arrays, kinds, epsilon[-1] if epsilon else _EPSILON)
         for keys, array in zip(names, pair):  # noqa: B905
             self._keep(keys, array)
 
@@ -263,7 +271,7 @@ class _WeightReader:
         # without a value it is a zero of float32
         array = np.zeros(1, np.float32)
         if value is not None:
-            array = values_of(read_tensor(as_bytes(value[5][-1])), self.folder)
+            array = decode_tensor(read_tensor(as_bytes(value[5][-1])), self.folder)
         self._keep(names, array)
 
     def _keep(self, names: Sequence[str], array: np.ndarray) -> None:
@@ -298,7 +306,7 @@ def _node(data: memoryview) -> _WeightNode:
     return node
 
 
-def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
+def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
     """Yields nodes after the nodes that they read, else in file order (depth first, as in the
     importer).
     """
@@ -323,13 +331,6 @@ def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
             stack += [(each, False) for each in reversed(before) if each not in done]
 
 
-def _floats(values: List[Value]) -> List[float]:
+def _read_floats(values: List[Value]) -> List[float]:
     raw = b"".join(as_bytes(value).tobytes() for value in values)
     return [number for (number,) in struct.iter_unpack("<f", raw)]
-
-
-def _ints(values: List[Value]) -> List[int]:
-    found: List[int] = []
-    for value in values:
-        found += [value] if isinstance(value, int) else list(varints(value))
-    return found

@@ -40,7 +40,7 @@ def accept(root: Root, manifest: str) -> None:
 def forget_others(root: Root, there: Container[str]) -> None:
     """Removes the digests without a release; the caller holds ROOT's lock exclusively."""
     known = _read(root).digests
-    kept = tuple(one for one in known if one in there)
+    kept = tuple(digest for digest in known if digest in there)
     if kept != known:
         _write(root, kept)
 

@@ -111,7 +111,8 @@ def open_bundle(path: Path) -> BundleFiles:
         if folder.parent.name == "releases" and (folder / RECORD).is_file():
             root = Root(folder.parents[3])
             return open_release(root, root.app(folder.parents[1].name).release(folder.name))
-        return _open_folder(folder)
+        manifest, signature = _read_manifest_files(folder)
+        return BundleFiles(str(folder), manifest, signature, _FolderBlobs(folder))
 
 
 def open_release(root: Root, folder: Path) -> BundleFiles:
@@ -123,14 +124,9 @@ def open_release(root: Root, folder: Path) -> BundleFiles:
     for name in (MANIFEST, SIGNATURE):
         with suppress(FileNotFoundError):
             check_kept(folder / name)
-    manifest, signature = _two_files(folder)
+    manifest, signature = _read_manifest_files(folder)
     where = "{}/{}".format(folder.parents[1].name, folder.name)
     return BundleFiles(where, manifest, signature, root.store, root, folder)
-
-
-def _open_folder(folder: Path) -> BundleFiles:
-    manifest, signature = _two_files(folder)
-    return BundleFiles(str(folder), manifest, signature, _FolderBlobs(folder))
 
 
 class _FolderBlobs:
@@ -150,12 +146,12 @@ class _FolderBlobs:
     def extent(self, digest: str) -> Extent:
         """Returns a blob's file."""
         if not self.has(digest):
-            raise _no_blob(digest, self._folder)
+            raise _missing_blob_error(digest, self._folder)
         return Extent(self._folder / "blobs" / digest)
 
 
-def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
-    manifest = _bounded(folder / MANIFEST, MAX_MANIFEST)
+def _read_manifest_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
+    manifest = _read_bounded(folder / MANIFEST, MAX_MANIFEST)
     if manifest is None:
         raise DeviceError(
             "not a bundle: the folder has no manifest.json",
@@ -163,17 +159,17 @@ def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
             where=str(folder),
             hint="give what edgekit bundle or net.save wrote",
         )
-    return manifest, _bounded(folder / SIGNATURE, MAX_SIGNATURE)
+    return manifest, _read_bounded(folder / SIGNATURE, MAX_SIGNATURE)
 
 
-def _bounded(path: Path, most: int) -> Optional[bytes]:
+def _read_bounded(path: Path, most: int) -> Optional[bytes]:
     if path.exists() and not path.is_file():  # reading a pipe would block
-        raise _malformed(path, "{} is not a file".format(path.name))
+        raise _malformed_error(path, "{} is not a file".format(path.name))
     try:
         with map_os_errors(str(path)), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
-                raise _malformed(path, "{} is too large".format(path.name))
+                raise _malformed_error(path, "{} is too large".format(path.name))
             return file.read(size)
     except DeviceError as error:
         if isinstance(error.__cause__, FileNotFoundError):
@@ -188,12 +184,12 @@ def _open_zip(path: Path) -> BundleFiles:
         for entry in zip_entries(data, _MAX_ENTRIES):
             name, offset = _entry(path, data, entry)
             if name in parts:
-                raise _malformed(path, "{!r} occurs twice".format(name))
+                raise _malformed_error(path, "{!r} occurs twice".format(name))
             parts[name] = offset, entry.size
     except (ValueError, struct.error) as error:
-        raise _malformed(path, str(error)) from error
+        raise _malformed_error(path, str(error)) from error
     if MANIFEST not in parts:
-        raise _malformed(path, "it has no manifest.json")
+        raise _malformed_error(path, "it has no manifest.json")
     blobs = _ZipBlobs(path, data, parts)
     manifest = blobs.part(MANIFEST).tobytes()
     signature = blobs.part(SIGNATURE).tobytes() if SIGNATURE in parts else None
@@ -218,13 +214,13 @@ class _ZipBlobs:
     def read(self, digest: str) -> memoryview:
         """Maps a blob."""
         if not self.has(digest):
-            raise _no_blob(digest, self._path)
+            raise _missing_blob_error(digest, self._path)
         return self.part(_BLOBS + digest)
 
     def extent(self, digest: str) -> Extent:
         """Returns a blob's part of the file."""
         if not self.has(digest):
-            raise _no_blob(digest, self._path)
+            raise _missing_blob_error(digest, self._path)
         return Extent(self._path, *self._parts[_BLOBS + digest])
 
 
@@ -237,29 +233,29 @@ def _entry(path: Path, data: memoryview, entry: ZipEntry) -> Tuple[str, int]:
         name.startswith(_BLOBS) and is_digest(name[len(_BLOBS) :])
     )
     if not known:
-        raise _malformed(path, "unexpected entry {!r}".format(name[:80]))
+        raise _malformed_error(path, "unexpected entry {!r}".format(name[:80]))
     if entry.method or entry.flags & 1:
-        raise _malformed(path, "{} is compressed or encrypted".format(name))
+        raise _malformed_error(path, "{} is compressed or encrypted".format(name))
     if entry.packed != entry.size:
-        raise _malformed(path, "{} has two different sizes".format(name))
+        raise _malformed_error(path, "{} has two different sizes".format(name))
     limit = {MANIFEST: MAX_MANIFEST, SIGNATURE: MAX_SIGNATURE}.get(name)
     if limit is not None and entry.size > limit:
-        raise _malformed(path, "{} is too large".format(name))
+        raise _malformed_error(path, "{} is too large".format(name))
     start = entry.offset
     header = data[start : start + _LOCAL_HEADER]
     if len(header) < _LOCAL_HEADER or header[:4] != _LOCAL_SIGNATURE:
-        raise _malformed(path, "{} has no header".format(name))
+        raise _malformed_error(path, "{} has no header".format(name))
     name_size, extra_size = struct.unpack_from("<HH", header, 26)
     offset = start + _LOCAL_HEADER + name_size
     if data[start + _LOCAL_HEADER : offset] != entry.name:
-        raise _malformed(path, "{} has two different names".format(name))
+        raise _malformed_error(path, "{} has two different names".format(name))
     offset += extra_size
     if offset + entry.size > len(data):
-        raise _malformed(path, "{} is cut off".format(name))
+        raise _malformed_error(path, "{} is cut off".format(name))
     return name, offset
 
 
-def _malformed(path: Path, message: str) -> DeviceError:
+def _malformed_error(path: Path, message: str) -> DeviceError:
     return DeviceError(
         "not a bundle file: {}".format(message),
         code="bundle.malformed",
@@ -268,7 +264,7 @@ def _malformed(path: Path, message: str) -> DeviceError:
     )
 
 
-def _no_blob(digest: str, where: Path) -> DeviceError:
+def _missing_blob_error(digest: str, where: Path) -> DeviceError:
     return DeviceError(
         "the bundle lacks blob {}".format(digest),
         code="blob.missing",
@@ -330,7 +326,7 @@ def read_checked(checked: Checked, digest: str, size: Optional[int] = None) -> B
     with map_os_errors(checked.files.where):
         data, found = checked.files.blobs.extent(digest).read(size)
     if found != digest:
-        raise _mismatch(checked, digest)
+        raise _mismatch_error(checked, digest)
     return data
 
 
@@ -344,12 +340,12 @@ def check_blobs(checked: Checked, digests: Iterable[str]) -> int:
     for name in dict.fromkeys(digests):
         view = checked.files.blobs.read(name)
         if len(view) != sizes[name] or sha256(view) != name:
-            raise _mismatch(checked, name)
+            raise _mismatch_error(checked, name)
         total += len(view)
     return total
 
 
-def _mismatch(checked: Checked, digest: str) -> DeviceError:
+def _mismatch_error(checked: Checked, digest: str) -> DeviceError:
     return DeviceError(
         "the stored bytes do not have the SHA-256 {}".format(digest),
         code="blob.digest-mismatch",

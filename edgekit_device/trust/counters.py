@@ -29,10 +29,10 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
-from edgekit_device.protocol.manifest import seconds_of
+from edgekit_device.protocol.manifest import unix_seconds
 from edgekit_device.store.root import Root
 from edgekit_device.trust.bundle import Checked
-from edgekit_device.trust.signature import key_of_signature
+from edgekit_device.trust.signature import parse_signature_key
 
 FILE = "counters.json"
 _SCHEMA = "edgekit.counters/1"
@@ -80,7 +80,7 @@ class SeenIssue:
     counter: Optional[int] = member(nullable(integer(0, _MOST)))
 
 
-def issue_of(checked: Checked) -> Optional[SeenIssue]:
+def seen_issue(checked: Checked) -> Optional[SeenIssue]:
     """Returns the signer, time and counter of a bundle; None if there is none to record.
 
     Bundles signed by an untrusted key are ignored.
@@ -88,12 +88,12 @@ def issue_of(checked: Checked) -> Optional[SeenIssue]:
     issued = checked.manifest.issued
     if issued is None or checked.signer is None or checked.files.signature is None:
         return None
-    key = key_of_signature(checked.files.signature)
+    key = parse_signature_key(checked.files.signature)
     if key is None:
         return None
     # certificates differ each time; the principal stays the same
     signer = checked.signer if "-cert-" in key.kind else key.fingerprint
-    return SeenIssue(signer, seconds_of(issued.at), issued.counter)
+    return SeenIssue(signer, unix_seconds(issued.at), issued.counter)
 
 
 def check_install(root: Root, checked: Checked, *, remember: bool = True) -> None:
@@ -108,16 +108,16 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
     """
     manifest, where = checked.manifest, checked.files.where
-    seen = issue_of(checked)
+    seen = seen_issue(checked)
     if seen is not None and remember:
-        count(root, manifest.name, manifest.digest, replace(seen, counter=None))
+        record_counter(root, manifest.name, manifest.digest, replace(seen, counter=None))
     known = _read(root)
     newest = known.newest if seen is None else max(known.newest, seen.at)
     now = int(time.time())
     if now < newest:
         raise DeviceError(
             "the board's clock says {}, but a bundle signed at {} has been seen".format(
-                _text(now), _text(newest)
+                _format_time(now), _format_time(newest)
             ),
             code="install.clock",
             where=where,
@@ -125,7 +125,7 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
         )
     issued = manifest.issued
     until = None if issued is None else issued.valid_until
-    if until is not None and now > seconds_of(until):
+    if until is not None and now > unix_seconds(until):
         raise DeviceError(
             "the bundle's validity ended at {}".format(until),
             code="install.expired",
@@ -162,7 +162,7 @@ def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -
     )
 
 
-def count(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None:
+def record_counter(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None:
     """Records durably a bundle's counter and time, which only increase.
 
     A damaged file is not changed: installs are refused until an operator repairs it.
@@ -193,14 +193,14 @@ def _read(root: Root) -> Counters:
     except FileNotFoundError:
         return Counters()
     except OSError as error:
-        raise _damaged(str(path), str(error)) from error
+        raise _damaged_error(str(path), str(error)) from error
     try:
         return read(Counters, parse_json(data, str(path), "install.counters"), "it")
     except DeviceError as error:
-        raise _damaged(str(path), "{}: {}".format(error.where, error.message)) from error
+        raise _damaged_error(str(path), "{}: {}".format(error.where, error.message)) from error
 
 
-def _damaged(where: str, why: str) -> DeviceError:
+def _damaged_error(where: str, why: str) -> DeviceError:
     return DeviceError(
         "the board's record of installed releases cannot be read: {}".format(why),
         code="install.counters",
@@ -209,5 +209,5 @@ def _damaged(where: str, why: str) -> DeviceError:
     )
 
 
-def _text(seconds: int) -> str:
+def _format_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

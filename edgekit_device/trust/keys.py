@@ -36,9 +36,9 @@ from edgekit_device.trust.bundle import check_signer
 from edgekit_device.trust.signature import (
     NAMESPACE,
     PublicKey,
-    key_of_line,
     keygen,
-    keys_of_file,
+    parse_key_file,
+    parse_key_line,
     revoked_file,
 )
 
@@ -55,6 +55,7 @@ _KRL = b"SSHKRL\n\0"
 
 
 _LINES = array(text(most=1 << 16))
+_WORDS = text(most=1 << 18)
 
 
 def _base64(value: Any) -> str:
@@ -87,9 +88,6 @@ class TrustRequest:
     signers: Optional[Tuple[str, ...]] = member(_LINES, absent=None)
     revocations: Optional[str] = member(_base64, absent=None)
     force: bool = member(flag, absent=False)
-
-
-_WORDS = text(most=1 << 18)
 
 
 @document(frozen=True)
@@ -161,15 +159,18 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
     if replace(request, force=False) == TrustRequest():
         # reading takes no lock
         with map_os_errors(str(root.folder)):
-            remaining = _lines(root.allowed_signers)
+            remaining = _read_lines(root.allowed_signers)
             return TrustAnswer(0, 0, 0, *_describe_keys(root, remaining))
     with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
-        before = _lines(root.allowed_signers)
+        before = _read_lines(root.allowed_signers)
         found = before if request.signers is None else list(request.signers)
         _check_lines(root, [*request.lines, *request.new, *(request.signers or ())])
-        lines = [*request.lines, *_of_new_keys(request.new, found)]
+        keys = {key.blob for key in map(parse_key_line, found) if key is not None}
+        pairs = [(line, parse_key_line(line)) for line in request.new]
+        lines = [*request.lines]
+        lines += [line for line, key in pairs if key is not None and key.blob not in keys]
         new = [line for line in dict.fromkeys(lines) if line not in found]
-        remaining = _without(found + new, request.remove)
+        remaining = _remove_lines(found + new, request.remove)
         # a revoked key must not sign any more, even if it is the last
         if before and not remaining and not request.force and not request.revoke:
             raise DeviceError(
@@ -184,13 +185,13 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
         revoked = revoke(root, request.revoke)
         if remaining != before:
             write_durably(
-                root.allowed_signers, "".join(one + "\n" for one in remaining).encode("utf-8")
+                root.allowed_signers, "".join(line + "\n" for line in remaining).encode("utf-8")
             )
     added, removed = len(set(remaining) - set(before)), len(set(before) - set(remaining))
     return TrustAnswer(added, removed, revoked, *_describe_keys(root, remaining))
 
 
-def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
+def find_refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
     """Returns the app's releases whose signatures are no longer accepted.
 
     ``names`` are the releases to check; None for all. A release that was staged with
@@ -205,15 +206,7 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
     return found
 
 
-def _of_new_keys(lines: Sequence[str], found: List[str]) -> List[str]:
-    """Returns the lines whose keys are not in the existing lines ``found``."""
-    keys = [key_of_line(line) for line in found]
-    known = {key.blob for key in keys if key is not None}
-    pairs = [(line, key_of_line(line)) for line in lines]
-    return [line for line, key in pairs if key is not None and key.blob not in known]
-
-
-def _lines(file: Path) -> List[str]:
+def _read_lines(file: Path) -> List[str]:
     return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
@@ -221,14 +214,14 @@ def _check_lines(root: Root, lines: List[str]) -> None:
     timed = False
     for line in lines:
         match = _LINE.match(line)
-        if match is None or key_of_line(line) is None:
+        if match is None or parse_key_line(line) is None:
             raise DeviceError(
                 "not a line of allowed_signers for edgekit: {!r}".format(line[:120]),
                 code="trust.bad-line",
                 hint='IDENTITY namespaces="edgekit-bundle" ssh-ed25519 KEY',
             )
         timed = timed or bool(match.group("times"))
-    if timed and not knows_times(root):
+    if timed and not supports_validity(root):
         raise DeviceError(
             "this board's ssh-keygen does not support valid-after and valid-before",
             code="trust.no-times",
@@ -237,12 +230,12 @@ def _check_lines(root: Root, lines: List[str]) -> None:
         )
 
 
-def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
+def _remove_lines(lines: List[str], remove: Sequence[str]) -> List[str]:
     """Returns the lines without those of the keys or identities in ``remove``."""
     remaining = lines
     for wanted in remove:
-        key = key_of_line(wanted)
-        left = [line for line in remaining if not _is(line, wanted.strip(), key)]
+        key = parse_key_line(wanted)
+        left = [line for line in remaining if not _matches(line, wanted.strip(), key)]
         if len(left) == len(remaining):
             raise DeviceError(
                 "this key is not trusted here: {}".format(wanted[:120]),
@@ -250,7 +243,11 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
                 where="allowed_signers",
                 hint="list the trusted keys with edgekit trust BOARD --list",
             )
-        gone = {_fingerprint(line): line for line in remaining if line not in left}
+        gone = {}
+        for line in remaining:
+            if line not in left:
+                found = parse_key_line(line)
+                gone["" if found is None else found.fingerprint] = line
         if len(gone) > 1:
             raise DeviceError(
                 "{} keys have the identity {}".format(len(gone), wanted[:120]),
@@ -262,13 +259,8 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
     return remaining
 
 
-def _fingerprint(line: str) -> str:
-    key = key_of_line(line)
-    return "" if key is None else key.fingerprint
-
-
-def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
-    own = key_of_line(line)
+def _matches(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
+    own = parse_key_line(line)
     if own is None:
         return False
     if key is not None:
@@ -280,7 +272,7 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
     """Returns the fields of ``TrustAnswer`` other than the changes."""
     keys = []
     for line in lines:
-        key = key_of_line(line)
+        key = parse_key_line(line)
         if key is not None:
             times = dict(re.findall(r'valid-(after|before)="([^"]*)"', line))
             keys.append(
@@ -296,21 +288,21 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
     refused = []
     for app in root.apps():
         current, previous = app.link("current"), app.link("previous")
-        for one in refusals(app):
-            name = one.release
+        for refusal in find_refusals(app):
+            name = refusal.release
             role = "current" if name == current else "previous" if name == previous else "kept"
-            refused.append(RefusedRelease(**vars(one), app=app.name, role=role))
+            refused.append(RefusedRelease(**vars(refusal), app=app.name, role=role))
     signers = tuple(key.identity for key in keys)
     return signers, tuple(keys), describe_revocations(root), tuple(refused)
 
 
 # ssh-keygen itself checks if a list or a line is usable, with a key made for the test: a list or
 # line that it cannot read would refuse every bundle.
-def knows_times(root: Root) -> bool:
+def supports_validity(root: Root) -> bool:
     """Returns True if this board's ssh-keygen supports valid-after and valid-before in
     allowed_signers.
     """
-    return _believes(root, 'valid-after="19800101" ', None)
+    return _accepts_new_key(root, 'valid-after="19800101" ', None)
 
 
 def replace_revocations(root: Root, data: bytes) -> None:
@@ -319,8 +311,8 @@ def replace_revocations(root: Root, data: bytes) -> None:
     Raises:
         DeviceError: "trust.bad-revocations".
     """
-    if not _believes(root, "", data):
-        raise _bad("ssh-keygen cannot read it")
+    if not _accepts_new_key(root, "", data):
+        raise _lines_error("ssh-keygen cannot read it")
     write_durably(revoked_file(root.allowed_signers), data)
 
 
@@ -330,7 +322,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
     Raises:
         DeviceError: "trust.bad-line" or "trust.bad-revocations".
     """
-    keys = [key for key in map(key_of_line, lines) if key is not None]
+    keys = [key for key in map(parse_key_line, lines) if key is not None]
     if len(keys) != len(lines):
         raise DeviceError(
             "not a public key", code="trust.bad-line", hint="give a .pub file: ssh-ed25519 KEY"
@@ -345,10 +337,10 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
                 public = work / "{}.pub".format(number)
                 public.write_text(key.line + "\n", encoding="ascii")
                 if keygen(["-k", "-u", "-f", str(krl), str(public)], b"").returncode:
-                    raise _bad("ssh-keygen failed to add the key to it")
+                    raise _lines_error("ssh-keygen failed to add the key to it")
             write_durably(file, krl.read_bytes())
         return len(keys)
-    there = {key.blob for key in keys_of_file(data)}
+    there = {key.blob for key in parse_key_file(data)}
     new = [key.line for key in keys if key.blob not in there]
     if new:
         old = data if not data or data.endswith(b"\n") else data + b"\n"
@@ -361,11 +353,11 @@ def describe_revocations(root: Root) -> Revocations:
     file = revoked_file(root.allowed_signers)
     data = file.read_bytes() if file.exists() else b""
     krl = data.startswith(_KRL)
-    listed = [] if krl else [key.fingerprint for key in keys_of_file(data)]
+    listed = [] if krl else [key.fingerprint for key in parse_key_file(data)]
     return Revocations("krl" if krl else "list" if data else "none", tuple(listed))
 
 
-def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
+def _accepts_new_key(root: Root, options: str, revoked: Optional[bytes]) -> bool:
     """Returns True if a newly made key may sign with these options and revocations."""
     with workspace(root.folder) as work:
         key, allowed, signature = work / "key", work / "allowed", work / "sig"
@@ -381,7 +373,7 @@ def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
         return keygen(["-Y", "verify", *arguments], b"x").returncode == 0
 
 
-def _bad(message: str) -> DeviceError:
+def _lines_error(message: str) -> DeviceError:
     return DeviceError(
         "not a list of revoked keys: {}".format(message),
         code="trust.bad-revocations",

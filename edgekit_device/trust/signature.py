@@ -3,6 +3,11 @@ Also reads the public key inside OpenSSH's armoured signatures and in lines of i
 
 OpenSSH verifies a signature; this module only reads its key (PROTOCOL.sshsig of OpenSSH: "SSHSIG",
 a version, then the public key as a string of the wire form of RFC 4251).
+
+Only features of OpenSSH 8.2 (JetPack 5) are used: ``check-novalidate`` and ``verify`` exist since
+8.1, ``find-principals`` since 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
+``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
+rejects lines with these.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ class PublicKey:
         return "{} {}".format(self.kind, base64.b64encode(self.blob).decode("ascii"))
 
 
-def key_of_signature(armour: bytes) -> Optional[PublicKey]:
+def parse_signature_key(armour: bytes) -> Optional[PublicKey]:
     """Returns the key that made a signature; None if it is not an OpenSSH signature."""
     parts = armour.strip().split(b"\n")
     if len(parts) < 3 or parts[0].strip() != _BEGIN or parts[-1].strip() != _END:
@@ -64,26 +69,26 @@ def key_of_signature(armour: bytes) -> Optional[PublicKey]:
         return None
     if struct.unpack_from(">I", data, len(_MAGIC))[0] != _VERSION:
         return None
-    blob = _string(data[head:])
-    return None if blob is None else _key(blob)
+    blob = _first_string(data[head:])
+    return None if blob is None else _parse_key(blob)
 
 
-def key_of_line(line: str) -> Optional[PublicKey]:
+def parse_key_line(line: str) -> Optional[PublicKey]:
     """Returns the key of a line of allowed_signers, authorized_keys, a .pub file or a key list."""
     words = _WORD.findall(line.strip())
     for number, first in enumerate(words[:-1]):
         second = words[number + 1]
         blob = _decode(second.encode("utf-8", "replace")) if _TYPE.match(first) else None
-        found = None if blob is None else _key(blob)
+        found = None if blob is None else _parse_key(blob)
         if found is not None and found.kind == first:
             return found
     return None
 
 
-def keys_of_file(data: bytes) -> List[PublicKey]:
+def parse_key_file(data: bytes) -> List[PublicKey]:
     """Returns the keys of a file of lines; skips comments and lines without a key."""
     lines = data.decode("utf-8", "replace").splitlines()
-    found = [key_of_line(line) for line in lines if not line.lstrip().startswith("#")]
+    found = [parse_key_line(line) for line in lines if not line.lstrip().startswith("#")]
     return [key for key in found if key is not None]
 
 
@@ -94,7 +99,7 @@ def _decode(data: bytes) -> Optional[bytes]:
         return None
 
 
-def _string(data: bytes) -> Optional[bytes]:
+def _first_string(data: bytes) -> Optional[bytes]:
     """Returns the first string of the wire form: four bytes of length, then that many bytes."""
     if len(data) < 4:
         return None
@@ -102,18 +107,14 @@ def _string(data: bytes) -> Optional[bytes]:
     return data[4 : 4 + size] if size <= min(_MAX_KEY, len(data) - 4) else None
 
 
-def _key(blob: bytes) -> Optional[PublicKey]:
-    kind = _string(blob)
+def _parse_key(blob: bytes) -> Optional[PublicKey]:
+    kind = _first_string(blob)
     if kind is None:
         return None
     text = kind.decode("ascii", "replace")
     return PublicKey(text, blob) if _TYPE.match(text) else None
 
 
-# Only features of OpenSSH 8.2 (JetPack 5) are used: ``check-novalidate`` and ``verify`` exist since
-# 8.1, ``find-principals`` since 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
-# ``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
-# rejects lines with these.
 def revoked_file(allowed_signers: Path) -> Path:
     """Returns the path of the revoked keys, next to ``allowed_signers``."""
     return allowed_signers.with_name(_REVOKED)
@@ -156,15 +157,15 @@ def check_signature(
             "load(..., trust_unsigned=True)",
         )
     if len(signature) > MAX_SIGNATURE:
-        _bad(where, "the signature is too long")
+        _signature_error(where, "the signature is too long")
     with _memory_file(signature) as file:
         sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
-        key = None if sound.returncode else key_of_signature(signature)
+        key = None if sound.returncode else parse_signature_key(signature)
         if key is None:
-            _bad(where, "the signature does not match the manifest")
+            _signature_error(where, "the signature does not match the manifest")
         revoked = revoked_file(allowed_signers)
         # os.path.lexists: a dangling link or an unreadable file revokes all keys
-        if os.path.lexists(str(revoked)) and _refuses(file, manifest, key, revoked):
+        if os.path.lexists(str(revoked)) and _is_revoked(file, manifest, key, revoked):
             raise DeviceError(
                 "{} revokes the signing key {}".format(revoked, key.fingerprint),
                 code="bundle.revoked-signer",
@@ -172,7 +173,7 @@ def check_signature(
                 hint="sign the bundle with another key and deploy it again; a list that "
                 "OpenSSH cannot read revokes every key (edgekit trust BOARD --list)",
             )
-        signer = _signer(file, manifest, allowed_signers, revoked)
+        signer = _find_signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:
         raise DeviceError(
             "Signed by {}, which is not in {}".format(key.fingerprint, allowed_signers),
@@ -197,7 +198,7 @@ def _memory_file(data: bytes) -> Iterator[str]:
         os.close(handle)
 
 
-def _refuses(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
+def _is_revoked(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
     """Returns True if the revocations refuse the key of a valid signature.
 
     The key is allowed by a temporary list, so that the answer depends only on the revocations.
@@ -207,7 +208,7 @@ def _refuses(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
         return keygen([*arguments, "-r", str(revoked)], manifest).returncode != 0
 
 
-def _signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:
+def _find_signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:
     if not allowed_signers.is_file():
         return None
     allowed = str(allowed_signers)
@@ -251,7 +252,7 @@ def keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[b
         ) from error
 
 
-def _bad(where: str, message: str) -> NoReturn:
+def _signature_error(where: str, message: str) -> NoReturn:
     raise DeviceError(
         message,
         code="bundle.bad-signature",

@@ -77,11 +77,11 @@ def test_resnet50_agrees_to_the_layer(tmp_path: Path) -> None:
 
 def test_detr_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
-    from compare_log import compared, read_lines
+    from compare_log import compare_network, read_lines
 
     for file in Path(FOLDER).rglob("detr_dla_*verbose.log*"):
         lines = read_lines(file)
-        _, found = compared(lines)
+        _, found = compare_network(lines)
         assert found.counts["agree"] >= 0.97 * len(found.layers)
         assert found.loadables[0].same
         assert sum(row.same for row in found.loadables) >= 12

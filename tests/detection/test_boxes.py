@@ -16,7 +16,7 @@ from edgekit.errors import ConfigError, DataError, EdgekitError, GateError, Usag
 from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit_device import Found
-from edgekit_device.detection.matching import Boxes, common
+from edgekit_device.detection.matching import Boxes, count_common
 from edgekit_device.detection.nms import suppress
 from edgekit_device.protocol.detection import Options
 from tests.detection.shapes import TRAINED, configuration, scenes
@@ -66,7 +66,7 @@ def box(left: float, score: float = 0.9, number: int = 0, text: str = "") -> Fou
     ],
 )
 def test_objects_in_common(expected: list[Found], found: list[Found], matched: int) -> None:
-    assert common(expected, found) == matched
+    assert count_common(expected, found) == matched
 
 
 def test_the_share_counts_lost_and_new_objects_alike() -> None:

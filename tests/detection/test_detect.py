@@ -17,7 +17,7 @@ from PIL import Image
 import edgekit
 import edgekit_device
 from edgekit.cli import main
-from edgekit.detection.draw import colour_of, draw
+from edgekit.detection.draw import class_colour, draw
 from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.quantize.data.images import ImageOptions, Preprocess, read_image
 from edgekit.saved_documents import read_document
@@ -100,8 +100,8 @@ def test_objects_have_the_pixels_of_the_original_picture(
         pixels = np.asarray(read_image(drawn))  # three times as large
         assert pixels.shape == (3 * 128, 3 * 192, 3)
         # the outermost pixels of the box, in the colour of the class
-        assert tuple(pixels[3 * 64, 312]) == tuple(pixels[3 * 80 - 1, 312]) == colour_of(1)
-        assert tuple(pixels[216, 3 * 96]) == tuple(pixels[216, 3 * 112 - 1]) == colour_of(1)
+        assert tuple(pixels[3 * 64, 312]) == tuple(pixels[3 * 80 - 1, 312]) == class_colour(1)
+        assert tuple(pixels[216, 3 * 96]) == tuple(pixels[216, 3 * 112 - 1]) == class_colour(1)
         assert tuple(pixels[3 * 80, 312]) == GREY
         assert tuple(pixels[216, 3 * 112]) == GREY
 
@@ -223,7 +223,7 @@ def test_infer_draws_what_the_network_saw(
     assert "drawn to" in text
     pixels = np.asarray(read_image(tmp_path / "out" / "input-0-detected.png"))
     assert pixels.shape == (5 * 64, 5 * 96, 3)
-    assert tuple(pixels[5 * 32, 5 * 52]) == colour_of(1)
+    assert tuple(pixels[5 * 32, 5 * 52]) == class_colour(1)
     assert tuple(pixels[5 * 60, 5 * 90]) == GREY
 
 
@@ -294,12 +294,12 @@ def test_masks_keypoints_and_text_are_drawn() -> None:
     mask[60:80, 20:40] = True
     person = Found((20, 60, 60, 90), 0.9, 2, points=((50, 75, 0.9), (30, 85, 0.1)), mask=mask)
     pixels = np.asarray(draw(image, [person]))
-    colour = np.array(colour_of(2))
+    colour = np.array(class_colour(2))
     assert np.abs(pixels[70, 30] - 0.45 * colour).max() <= 1
-    assert tuple(pixels[75, 50]) == colour_of(2)
+    assert tuple(pixels[75, 50]) == class_colour(2)
     assert tuple(pixels[85, 30]) == (0, 0, 0)
     text = Found((20, 60, 60, 90), 0.9, points=((20, 60), (60, 65), (60, 90), (20, 85)), text="ab")
     pixels = np.asarray(draw(image, [text], polygons=True))
-    assert tuple(pixels[75, 60]) == colour_of(0)
+    assert tuple(pixels[75, 60]) == class_colour(0)
     assert tuple(pixels[89, 30]) == (0, 0, 0)
     assert np.asarray(image).max() == 0

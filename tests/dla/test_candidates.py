@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.dla.judge import judge
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.targets.loader import get
 from tests.counted_work import lines_of
@@ -32,7 +32,7 @@ def grouped(
     network: Network, gpu: str = "", limit: int = 16, precision: str = "fp16"
 ) -> list[tuple[str, bool]]:
     ok = {layer.name: layer.name not in gpu.split() for layer in network.layers}
-    return [("".join(c.layers), c.retained) for c in candidates(network, ok, limit, precision)]
+    return [("".join(c.layers), c.retained) for c in find_candidates(network, ok, limit, precision)]
 
 
 def test_a_chain_is_cut_where_a_layer_is_on_the_gpu() -> None:
@@ -158,7 +158,7 @@ def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
     case: tuple[Network, dict[str, bool]],
 ) -> None:
     network, ok = case
-    found = candidates(network, ok, 16)
+    found = find_candidates(network, ok, 16)
     above = reach(network)
     names = [name for group in found for name in group.layers]
     assert len(names) == len(set(names))
@@ -183,7 +183,7 @@ def test_candidates_follow_each_other_among_the_layers_of_the_dla(
 ) -> None:
     """Two that touch differ in batch size, or the second needs the first over the GPU."""
     network, ok = case
-    found = candidates(network, ok, 16)
+    found = find_candidates(network, ok, 16)
     allowed = [layer.name for layer in network.layers if ok[layer.name]]
     assert [name for group in found for name in group.layers] == allowed
     above = reach(network)
@@ -206,8 +206,8 @@ def test_work_is_linear_in_layers() -> None:
         }
         network = graph(edges)
         ok = {name: rng.random() < 0.8 for name in names}
-        lines.append(lines_of(lambda: candidates(network, ok, 16)))  # noqa: B023
-        assert sum(group.retained for group in candidates(network, ok, 16)) == 16
+        lines.append(lines_of(lambda: find_candidates(network, ok, 16)))  # noqa: B023
+        assert sum(group.retained for group in find_candidates(network, ok, 16)) == 16
     assert lines[1] < 12 * lines[0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.precision import lowering
+from edgekit.dla.precision import plan_lowering
 from edgekit.network.lowering.layers import layers
 from edgekit.targets.loader import get
 from tests.quantize.qdq_nets import Sheet, normal
@@ -33,7 +33,7 @@ def residual():
 
 
 def test_pairs_stand_around_kernels_and_on_both_branches_of_a_sum():
-    found = lowering(residual())
+    found = plan_lowering(residual())
     assert found.tensors == ("x", "r", "b", "t")
     assert found.precisions.pop("y") == "fp16"
     assert set(found.precisions.values()) == {"int8"}
@@ -49,13 +49,13 @@ def test_what_is_read_twice_or_by_the_caller_is_outside_of_the_kernel():
         )
 
     weights = {"w1": normal(1, 4, 4, 3, 3), "w2": normal(2, 4, 4, 3, 3)}
-    assert "a" not in lowering(net(*nodes("r"), **weights)).tensors
-    assert "a" in lowering(net(*nodes("a"), outputs=("y", "r"), **weights)).tensors
-    assert "a" in lowering(net(*nodes("r"), outputs=("y", "a"), **weights)).tensors
+    assert "a" not in plan_lowering(net(*nodes("r"), **weights)).tensors
+    assert "a" in plan_lowering(net(*nodes("a"), outputs=("y", "r"), **weights)).tensors
+    assert "a" in plan_lowering(net(*nodes("r"), outputs=("y", "a"), **weights)).tensors
 
 
 def test_a_missing_scale_takes_the_layers_at_both_its_ends_out():
-    found = lowering(residual(), {"x", "r", "t"})
+    found = plan_lowering(residual(), {"x", "r", "t"})
     # the sum's own activation loses the kernel that it was a part of
     assert found.missing == ("b", "s")
     assert {n for n, p in found.precisions.items() if p == "int8"} == {"a", "r"}
@@ -63,7 +63,7 @@ def test_a_missing_scale_takes_the_layers_at_both_its_ends_out():
 
 
 def test_a_layer_can_be_excluded():
-    found = lowering(residual(), None, {"a"})
+    found = plan_lowering(residual(), None, {"a"})
     assert found.precisions["a"] == "fp16"
     assert "x" not in found.tensors
     assert "a" in found.tensors  # what the activation reads crosses a border now
@@ -76,14 +76,14 @@ def test_what_moves_floats_for_floats_stays_a_float():
         node("Transpose", "m", "n", perm=[0, 3, 1, 2]),
         node("Tanh", "n", "y"),
     )
-    found = lowering(network)
+    found = plan_lowering(network)
     assert set(found.precisions.values()) == {"fp16"}
     assert found.tensors == ()
 
 
 def test_a_product_of_two_activations_has_no_int8():
     network = net(node("MatMul", "x x", "y"))
-    assert lowering(network).precisions == {"y": "fp16"}
+    assert plan_lowering(network).precisions == {"y": "fp16"}
 
 
 def test_judged_as_what_it_becomes_where_that_is_requested():
@@ -93,7 +93,7 @@ def test_judged_as_what_it_becomes_where_that_is_requested():
         "general.implicit_int8"
     }
     found = judge(network, board, tensorrt="11.4.1", lowers=True)
-    assert found.precisions == lowering(network).precisions
+    assert found.precisions == plan_lowering(network).precisions
     assert found.verdicts["b"].ok
     assert found.verdicts["b"].precision == "int8"
     # scales are no calibration cache there
@@ -113,7 +113,7 @@ def test_other_releases_do_not_care(tensorrt):
 
 def test_every_tensor_of_an_int8_layer_has_nodes_or_is_inside_a_kernel():
     network = residual()
-    found = lowering(network)
+    found = plan_lowering(network)
     consumers = network.consumers()
     bare = {
         name

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.dla.explanation import explain
-from edgekit.dla.formats import FORMATS, legal, nbytes, strides
-from edgekit.dla.memory import memory, pool_limits, sizes_of
+from edgekit.dla.formats import FORMATS, border_refusal, nbytes, strides
+from edgekit.dla.memory import loadable_sizes, pool_limits, predict_need
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import write
 from tests.dla.builder import Builder
@@ -24,17 +24,17 @@ def test_internal_tensors_live_from_their_writer_to_their_last_reader() -> None:
     chain = graph({"a": "", "b": "a", "c": "b", "d": "c"})
     # a writes, b reads it and writes: two at once; d's result leaves the loadable
     for precision in ("int8", "fp16"):
-        assert sizes_of(chain, list("abcd"), ORIN, precision).tensors == 2 * 512
+        assert loadable_sizes(chain, list("abcd"), ORIN, precision).tensors == 2 * 512
     skip = graph({"a": "", "b": "a", "c": "b", "d": "c a"})
-    assert sizes_of(skip, list("abcd"), ORIN, "int8").tensors == 3 * 512
-    assert sizes_of(chain, ["a"], ORIN, "int8").tensors == 0
+    assert loadable_sizes(skip, list("abcd"), ORIN, "int8").tensors == 3 * 512
+    assert loadable_sizes(chain, ["a"], ORIN, "int8").tensors == 0
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_hardly_any_tensors_have_the_minimum(precision: str) -> None:
     """512 live bytes: 2 MiB is the least that any build showed, in either precision."""
     pair = graph({"a": "", "b": "a", "c": "b"})
-    assert memory(pair, ["a", "b", "c"], ORIN, precision).local_dram == 2 << 20
+    assert predict_need(pair, ["a", "b", "c"], ORIN, precision).local_dram == 2 << 20
     assert explain("memory.local_dram").to_json()["certainty"] == "disputed"
 
 
@@ -54,7 +54,7 @@ def test_products_of_rows_have_the_pools_of_the_log(
     ]
     net = b.network(tmp_path, *made)
     names = [f"g{i}" for i in range(count)]
-    assert memory(net, names, ORIN, precision).local_dram == mebibytes << 20
+    assert predict_need(net, names, ORIN, precision).local_dram == mebibytes << 20
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_crosses_the_border_is_in_the_pool(
     root = b.constant("root", 0.42, np.float32)
     made = [b.add("Mul", f"times_{name}", name, root) for name in "qk"]
     net = b.network(tmp_path, *made)
-    pool = memory(net, ["times_q", "times_k"], ORIN, precision).local_dram
+    pool = predict_need(net, ["times_q", "times_k"], ORIN, precision).local_dram
     assert pool == mebibytes << 20
 
 
@@ -77,7 +77,7 @@ def test_what_crosses_the_border_is_in_the_pool(
 def test_pools_are_powers_of_two_within_the_limits(chosen: set[int], precision: str) -> None:
     names = [f"n{i}" for i in range(10)]
     net = graph({name: names[i - 1] if i else "" for i, name in enumerate(names)})
-    need = memory(net, [names[i] for i in chosen], ORIN, precision)
+    need = predict_need(net, [names[i] for i in chosen], ORIN, precision)
     limits = pool_limits(ORIN)
     for size, limit in zip(write(need).values(), write(limits).values(), strict=True):
         assert size & (size - 1) == 0
@@ -183,7 +183,7 @@ def test_what_a_format_cannot_hold() -> None:
 def test_what_may_cross_a_border(
     form: str, dtype: str, role: str, channels: int, readers: tuple[str, ...], rule: str | None
 ) -> None:
-    found = legal(form, dtype, role, channels=channels, readers=readers)
+    found = border_refusal(form, dtype, role, channels=channels, readers=readers)
     assert (found.rule if found else None) == rule
     if found:
         assert found.source
@@ -193,16 +193,16 @@ def test_what_may_cross_a_border(
 
 def test_unknown_words_about_formats() -> None:
     with pytest.raises(ValueError, match="unknown format"):
-        legal("CHW4", "int8", "input", channels=3)
+        border_refusal("CHW4", "int8", "input", channels=3)
     with pytest.raises(ValueError, match="unknown role"):
-        legal("CHW32", "int8", "inputs", channels=3)
+        border_refusal("CHW32", "int8", "inputs", channels=3)
     with pytest.raises(ValueError, match="generation"):
         strides((1, 2, 4, 4), "int8", "DLA_LINEAR", "3.0")
 
 
 def test_convolutions_that_read_hwc4() -> None:
     def rule(form: str, dtype: str, reader: str, groups: int) -> str | None:
-        found = legal(
+        found = border_refusal(
             form,
             dtype,
             "input",

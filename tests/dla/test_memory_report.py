@@ -12,10 +12,10 @@ from edgekit.dla.memory import (
     LoadableMemory,
     RawMemory,
     core_memory,
-    memory,
-    memory_report,
+    drop_oversized,
     pool_disputes,
-    within_memory,
+    predict_need,
+    report_memory,
 )
 from edgekit.dla.verdicts import Judgement, LoadableCandidate, MemoryNeed
 from edgekit.network.model import Layer, Network, Tensor
@@ -50,16 +50,16 @@ def judged(
 
 def test_a_report_says_layers_needs_and_raw_bytes() -> None:
     net = chain((1, 32, 64, 64), 3)
-    (one,) = memory_report(net, judged([["l0", "l1", "l2"]]), ORIN)
+    (one,) = report_memory(net, judged([["l0", "l1", "l2"]]), ORIN)
     # t1 and t2 stay inside, each 128 KiB in CHW32, both alive while l1 runs
     assert (one.raw, one.broken) == (RawMemory(2 * 32 * 64 * 64, 0), ())
-    assert one.need == memory(net, ["l2", "l0", "l1"], ORIN)
+    assert one.need == predict_need(net, ["l2", "l0", "l1"], ORIN)
     document = write(one)
     assert json.loads(json.dumps(document)) == document
     assert read(LoadableMemory, document) == one
     assert document["raw"] == {"local_dram": 2 * 32 * 64 * 64, "global_dram": 0}
     assert document["limits"]["global_dram"] == 512 * MIB
-    (half,) = memory_report(net, judged([["l0", "l1", "l2"]], "fp16"), ORIN)
+    (half,) = report_memory(net, judged([["l0", "l1", "l2"]], "fp16"), ORIN)
     assert half.raw.local_dram == 2 * one.raw.local_dram
 
 
@@ -68,7 +68,7 @@ def test_a_group_has_weights_for_its_own_channels_only(groups: int, each: int) -
     net = chain((1, 64, 8, 8), 1, maps=64)
     (layer,) = net.layers
     own = replace(layer, params={**layer.params, "groups": groups})
-    (one,) = memory_report(replace(net, layers=(own,)), judged([["l0"]]), ORIN)
+    (one,) = report_memory(replace(net, layers=(own,)), judged([["l0"]]), ORIN)
     assert one.raw.global_dram == 64 * each * 2 + 64 * 4  # kernels, and a bias a map
 
 
@@ -76,7 +76,7 @@ def test_a_group_has_weights_for_its_own_channels_only(groups: int, each: int) -
 def test_internal_tensors_stay_below_one_gib(height: int, broken: list[str]) -> None:
     """Two tensors of 32x4096x4096 INT8 are 1 GiB; one row less is just below."""
     net = chain((1, 32, height, 4096), 3)
-    (one,) = memory_report(
+    (one,) = report_memory(
         net, judged([["l0", "l1", "l2"]]), ORIN, MemoryNeed(MIB, 1 << 40, 1 << 40)
     )
     assert [b.rule for b in one.broken] == broken
@@ -100,7 +100,7 @@ def test_weights_stay_below_512_mib(layers: int, disputed: list[str], broken: li
     """2048x2048 INT8 weights and FP19 biases: 4 MiB and 8 KiB a convolution, 8 MiB by a build."""
     net = chain((1, 2048, 4, 4), layers, maps=2048)
     names = [f"l{i}" for i in range(layers)]
-    (one,) = memory_report(net, judged([names]), ORIN)
+    (one,) = report_memory(net, judged([names]), ORIN)
     assert one.raw.global_dram == layers * (8 * MIB + 8192)
     assert [b.rule for b in one.broken] == broken
     assert [b.rule for b in one.disputed] == disputed
@@ -120,14 +120,14 @@ def test_one_layer_of_288_mib_is_disputed_and_has_a_fix(channels: int, retained:
     params = {"kernel": (3, 3), "out_maps": 4096, "groups": 1}
     layer = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("x",), ("y",), params)
     net = Network("n", (layer,), tensors, ("x",), ("y",))
-    (group,) = within_memory(net, [LoadableCandidate(("c",), True)], ORIN, "int8")
+    (group,) = drop_oversized(net, [LoadableCandidate(("c",), True)], ORIN, "int8")
     assert group.retained is retained
-    (one,) = memory_report(net, judged([["c"]]), ORIN)
+    (one,) = report_memory(net, judged([["c"]]), ORIN)
     (limit,) = one.disputed if retained else one.broken
     assert limit.documented == 9 * 4096 * channels + 4 * 4096
     assert "split the weights of c along its output maps" in limit.fix
     assert "cut the network" not in limit.fix
-    assert within_memory(net, [group], ORIN, "fp16")[0].retained is False
+    assert drop_oversized(net, [group], ORIN, "fp16")[0].retained is False
 
 
 def one_conv(batch: int, side: int, channels: int = 64, maps: int = 64) -> Network:
@@ -143,7 +143,7 @@ def one_conv(batch: int, side: int, channels: int = 64, maps: int = 64) -> Netwo
 def remedy(net: Network, precision: str = "int8", limits: MemoryNeed | None = None) -> str:
     """What is told of the one limit that all layers break as one loadable."""
     names = [layer.name for layer in net.layers]
-    (one,) = memory_report(net, judged([names], precision), ORIN, limits)
+    (one,) = report_memory(net, judged([names], precision), ORIN, limits)
     (limit,) = (*one.broken, *one.disputed)
     assert (one.disputed == (limit,)) is ("; against: " in limit.source)
     return limit.fix
@@ -152,7 +152,7 @@ def remedy(net: Network, precision: str = "int8", limits: MemoryNeed | None = No
 def test_the_tensors_of_one_layer_need_a_larger_pool_or_a_smaller_layer() -> None:
     """4 GiB of activations beside 74 KB of weights: no cut and no split of weights helps."""
     net = one_conv(32, 681)
-    (one,) = memory_report(net, judged([["c"]], "fp16"), ORIN)
+    (one,) = report_memory(net, judged([["c"]], "fp16"), ORIN)
     (limit,) = one.broken
     assert (limit.pool, limit.rule, limit.need) == ("local_dram", "memory.pool", 4096 * MIB)
     assert limit.fix == (
@@ -161,7 +161,7 @@ def test_the_tensors_of_one_layer_need_a_larger_pool_or_a_smaller_layer() -> Non
     )
     assert "DETR" in limit.source
     larger = MemoryNeed(MIB, 4096 * MIB, 512 * MIB)
-    assert memory_report(net, judged([["c"]], "fp16"), ORIN, larger)[0].broken == ()
+    assert report_memory(net, judged([["c"]], "fp16"), ORIN, larger)[0].broken == ()
 
 
 def test_a_batch_of_one_has_no_smaller_one() -> None:
@@ -213,7 +213,7 @@ def test_a_smaller_pool_is_disputed_likewise() -> None:
     net = chain((1, 2048, 4, 4), 1, maps=2048)
     for given, disputed, broken in ((16, 0, 0), (8, 1, 0), (4, 0, 1)):
         limits = MemoryNeed(MIB, 1 << 30, given * MIB)
-        (one,) = memory_report(net, judged([["l0"]]), ORIN, limits)
+        (one,) = report_memory(net, judged([["l0"]]), ORIN, limits)
         assert (len(one.disputed), len(one.broken)) == (disputed, broken)
         for found in (*one.disputed, *one.broken):
             assert (found.rule, found.need, found.documented) == ("memory.pool", 16 * MIB, 8 * MIB)
@@ -223,18 +223,18 @@ def test_a_pool_that_the_build_makes_smaller() -> None:
     net = chain((1, 32, 512, 512), 3)
     names = ["l0", "l1", "l2"]
     small = MemoryNeed(MIB, 16 * MIB, 4 * MIB)
-    (one,) = memory_report(net, judged([names]), ORIN, small)
+    (one,) = report_memory(net, judged([names]), ORIN, small)
     assert [(b.pool, b.rule, b.need, b.limit) for b in one.broken] == [
         ("local_dram", "memory.pool", 32 * MIB, 16 * MIB)
     ]
     assert one.need.local_dram == 32 * MIB
     fits = MemoryNeed(MIB, 32 * MIB, 4 * MIB)
-    assert memory_report(net, judged([names]), ORIN, fits)[0].broken == ()
+    assert report_memory(net, judged([names]), ORIN, fits)[0].broken == ()
 
 
 def test_a_core_adds_up_dram_and_shares_sram() -> None:
     net = chain((1, 32, 64, 64), 4)
-    report = memory_report(net, judged([["l0"], ["l2"], ["l3"]], retained=2), ORIN)
+    report = report_memory(net, judged([["l0"], ["l2"], ["l3"]], retained=2), ORIN)
     assert core_memory(report) == MemoryNeed(MIB, 2 * 2 * MIB, 2 * 4 * MIB)
     assert core_memory([]) == MemoryNeed(0, 0, 0)
 
@@ -243,8 +243,8 @@ def test_generations_differ_where_the_sources_say() -> None:
     assert "0.5 MiB" in pool_disputes(ORIN)["managed_sram"]
     assert pool_disputes(XAVIER) == {}
     net = chain((1, 64, 4, 4), 1, maps=64)
-    on_orin = memory_report(net, judged([["l0"]]), ORIN)[0]
-    on_xavier = memory_report(net, judged([["l0"]]), XAVIER)[0]
+    on_orin = report_memory(net, judged([["l0"]]), ORIN)[0]
+    on_xavier = report_memory(net, judged([["l0"]]), XAVIER)[0]
     # 64 biases: FP19 in four bytes on Orin, two on Xavier
     assert on_orin.raw.global_dram - on_xavier.raw.global_dram == 64 * 2
     assert (on_orin.limits.managed_sram, on_xavier.limits.managed_sram) == (MIB, 4 * MIB)
@@ -256,8 +256,8 @@ def test_many_loadables_cost_no_more_than_one() -> None:
     for layers in (250, 2000):
         net = chain((1, 8, 4, 4), layers)
         judgement = judged([[f"l{i}"] for i in range(0, layers, 2)], retained=layers // 2)
-        assert len(memory_report(net, judgement, ORIN)) == layers // 2  # the first reads the rules
-        lines.append(lines_of(lambda: memory_report(net, judgement, ORIN)))  # noqa: B023
+        assert len(report_memory(net, judgement, ORIN)) == layers // 2  # the first reads the rules
+        lines.append(lines_of(lambda: report_memory(net, judgement, ORIN)))  # noqa: B023
     assert lines[1] < 9 * lines[0]
 
 
@@ -286,7 +286,7 @@ def test_a_slot_that_memory_frees_stays_empty() -> None:
     net = chain((1, 32, 3584, 4096), 6)
     groups = [LoadableCandidate(("l0", "l1", "l2", "l3"), True), LoadableCandidate(("l5",), True)]
     groups.append(LoadableCandidate(("l4",), False, "memory.loadables"))
-    held = within_memory(net, groups, ORIN, "int8")
+    held = drop_oversized(net, groups, ORIN, "int8")
     assert [(group.retained, group.dropped) for group in held] == [
         (False, "memory.pool"),
         (True, ""),

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import cbuf_use, memory, memory_report, sizes_of
-from edgekit.dla.sparsity import sparsity
+from edgekit.dla.memory import cbuf_use, loadable_sizes, predict_need, report_memory
+from edgekit.dla.sparsity import assess_sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.forecast import forecast
@@ -48,7 +48,7 @@ EVERY = dict.fromkeys(NET.tensors, 0.1)
 
 def internal_bytes(net: Network, precision: str | Mapping[str, str]) -> int:
     """What the tensors between all layers of the network take, as one loadable."""
-    return sizes_of(net, [layer.name for layer in net.layers], ORIN, precision).tensors
+    return loadable_sizes(net, [layer.name for layer in net.layers], ORIN, precision).tensors
 
 
 def judged(scales: Mapping[str, float] | None, precision: str = "int8") -> Judgement:
@@ -58,8 +58,8 @@ def judged(scales: Mapping[str, float] | None, precision: str = "int8") -> Judge
 def test_a_scale_for_the_input_alone_is_an_fp16_build() -> None:
     """No layer has all its scales, so every figure is that of --precision fp16."""
     lone, half = judged({"t0": 0.1}), judged(None, "fp16")
-    assert memory_report(NET, lone, ORIN) == memory_report(NET, half, ORIN)
-    found, wanted = sparsity(NET, lone, ORIN), sparsity(NET, half, ORIN)
+    assert report_memory(NET, lone, ORIN) == report_memory(NET, half, ORIN)
+    found, wanted = assess_sparsity(NET, lone, ORIN), assess_sparsity(NET, half, ORIN)
     assert found == wanted
     assert {r.rule for one in found.convolutions for r in one.reasons} >= {"sparsity.precision"}
     assert forecast(NET, lone, ORIN) == forecast(NET, half, ORIN)
@@ -71,9 +71,9 @@ def test_a_scale_for_the_input_alone_is_an_fp16_build() -> None:
 @pytest.mark.parametrize("count", range(6))
 def test_a_mixed_loadable_lies_between_the_two(count: int) -> None:
     scales = dict.fromkeys(list(NET.tensors)[:count], 0.1)
-    (mixed,) = memory_report(NET, judged(scales), ORIN)
-    (low,) = memory_report(NET, judged(EVERY), ORIN)
-    (high,) = memory_report(NET, judged(None, "fp16"), ORIN)
+    (mixed,) = report_memory(NET, judged(scales), ORIN)
+    (low,) = report_memory(NET, judged(EVERY), ORIN)
+    (high,) = report_memory(NET, judged(None, "fp16"), ORIN)
     assert low.raw.local_dram <= mixed.raw.local_dram <= high.raw.local_dram
     assert low.need.local_dram <= mixed.need.local_dram <= high.need.local_dram
 
@@ -86,7 +86,9 @@ def test_a_tensor_between_two_precisions_takes_the_larger_format() -> None:
     for one, wanted in (("c0", 3), ("c1", 4), ("c2", 3)):
         mixed = {**inner, one: "fp16"}
         assert internal_bytes(net, mixed) == wanted * 32 * 1024
-    assert memory(net, ["c0", "c1", "c2"], ORIN, inner) == memory(net, ["c0", "c1", "c2"], ORIN)
+    assert predict_need(net, ["c0", "c1", "c2"], ORIN, inner) == predict_need(
+        net, ["c0", "c1", "c2"], ORIN
+    )
 
 
 def test_a_narrow_tensor_pads_to_the_larger_vector() -> None:
@@ -111,12 +113,12 @@ def test_q_and_dq_make_int8_whatever_was_requested() -> None:
         judge(QUANTIZED, ORIN, precision=precision, tensorrt="11.4.1")
         for precision in ("int8", "fp16")
     ]
-    reports = [memory_report(QUANTIZED, found, ORIN) for found in both]
+    reports = [report_memory(QUANTIZED, found, ORIN) for found in both]
     assert reports[0] == reports[1]
     broken = [
         {
             one.layer: {r.rule for r in one.reasons}
-            for one in sparsity(QUANTIZED, j, ORIN).convolutions
+            for one in assess_sparsity(QUANTIZED, j, ORIN).convolutions
         }
         for j in both
     ]
@@ -135,7 +137,7 @@ def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:
     assert found.verdicts["c1"].precision == "fp16"
     placed = {x.name: x.precision for x in place(NET, found, ORIN, precision="int8").layers}
     assert placed == found.precisions
-    (retained,), (low,) = memory_report(NET, found, ORIN), memory_report(NET, judged(EVERY), ORIN)
+    (retained,), (low,) = report_memory(NET, found, ORIN), report_memory(NET, judged(EVERY), ORIN)
     assert retained.raw.local_dram > low.raw.local_dram
     # with scales for some tensors, what lacks them and what is kept are both FP16
     some = judge(

@@ -8,7 +8,7 @@ from edgekit.dla.judge import judge, release_notes, release_warnings
 from edgekit.errors import UsageError
 from edgekit.network.model import Network
 from edgekit.targets.loader import get
-from edgekit.targets.releases import drives_dla, unstated_dla
+from edgekit.targets.releases import supports_dla, unstated_dla_reason
 from tests.dla.one_layer import network_of
 from tests.dla.test_quantization import QUANTIZED
 
@@ -45,9 +45,9 @@ def test_a_release_whose_notes_do_not_name_jetpack_is_said_to_be_unstated() -> N
     assert "supports the DLA of jetson-agx-orin-64gb is not stated" in unstated
     assert "18 November 2026" in unstated
     for board, stated in ((ORIN, True), (get("jetson-orin-nx-16gb"), False)):
-        assert drives_dla(board, "11.4.1") is stated
-        assert not unstated_dla(board, "11.4.1")
-        assert bool(unstated_dla(board, "11.5")) is stated
+        assert supports_dla(board, "11.4.1") is stated
+        assert not unstated_dla_reason(board, "11.4.1")
+        assert bool(unstated_dla_reason(board, "11.5")) is stated
 
 
 @pytest.mark.parametrize("tensorrt", ["7.1", "99", "9.1", "10.99", "8.3"])

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import core_memory, memory, memory_report
+from edgekit.dla.memory import core_memory, predict_need, report_memory
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Network, loadable_name
-from edgekit.placement.check_document import judged_layers, summary_of
+from edgekit.placement.check_document import judged_layers, make_summary
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import write
 from tests.dla.dla_nets import resnet50
@@ -123,7 +123,7 @@ def test_pools_of_the_real_build(
 ) -> None:
     target = get("jetson-agx-orin-64gb")
     found = judge(net, target, precision=precision)
-    needs = [memory(net, group.layers, target, precision) for group in found.candidates]
+    needs = [predict_need(net, group.layers, target, precision) for group in found.candidates]
     sizes = [(n.managed_sram, n.local_dram, n.global_dram) for n in needs]
     assert sizes == [(a * MIB, b * MIB, c * MIB) for a, b, c in pools]
 
@@ -133,7 +133,7 @@ def test_layers_are_listed_as_the_contract_says(net: Network) -> None:
     judgement = judge(net, target)
     layers = [write(layer) for layer in judged_layers(net, judgement)]
     assert json.loads(json.dumps(layers)) == layers
-    assert write(summary_of(net, judgement)) == {
+    assert write(make_summary(net, judgement)) == {
         "layers": 122,
         "dla_layers": 120,
         "gpu_layers": 2,
@@ -169,7 +169,7 @@ def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
     assert [group.retained for group in found.candidates] == [True, False]
     assert found.verdicts["/fc/Gemm"].ok
     assert found.placed["/fc/Gemm"] == "GPU"
-    assert 0.99 < summary_of(net, found).dla_macs_fraction < 1
+    assert 0.99 < make_summary(net, found).dla_macs_fraction < 1
 
 
 def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:
@@ -205,7 +205,7 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     }
     large = replace(net, tensors={**net.tensors, **tensors})
     target = get("jetson-agx-orin-64gb")
-    backbone, _ = memory_report(large, judge(large, target, precision=precision), target)
+    backbone, _ = report_memory(large, judge(large, target, precision=precision), target)
     assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
     assert backbone.broken == ()
 
@@ -213,5 +213,5 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
 def test_a_core_holds_what_the_log_adds_up(net: Network) -> None:
     """The log: total memory of the accepted candidates 1, 6 and 72 MiB."""
     target = get("jetson-agx-orin-64gb")
-    total = core_memory(memory_report(net, judge(net, target), target))
+    total = core_memory(report_memory(net, judge(net, target), target))
     assert total == MemoryNeed(1 * MIB, 6 * MIB, 72 * MIB)

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from edgekit.dla.explanation import explain
 from edgekit.dla.judge import judge
-from edgekit.dla.sparsity import Sparsity, pattern_share, sparsity
+from edgekit.dla.sparsity import Sparsity, assess_sparsity, pattern_share
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
@@ -42,7 +42,7 @@ def report(
     target = get(board)
     net = layers(model)
     judgement = judge(net, target, precision=precision)
-    return sparsity(net, judgement, target, model if read else None)
+    return assess_sparsity(net, judgement, target, model if read else None)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_weights_are_read_only_when_requested(tmp_path: Path) -> None:
 
     net = layers(model)
     locked = replace(model, weights=Unreadable(model.weights))
-    (one,) = sparsity(net, judge(net, ORIN), ORIN).convolutions
+    (one,) = assess_sparsity(net, judge(net, ORIN), ORIN).convolutions
     assert (one.present, one.share) == (None, None)
     with pytest.raises(AssertionError, match="was read"):
-        sparsity(net, judge(net, ORIN), ORIN, locked)
+        assess_sparsity(net, judge(net, ORIN), ORIN, locked)
 
 
 @pytest.mark.parametrize("form", ["MatMul", "Gemm", "Gemm transB"])

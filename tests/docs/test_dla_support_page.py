@@ -21,7 +21,7 @@ from edgekit.dla.rules import load_rules
 from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.targets import loader
 from edgekit.targets.jetpack import tensorrt_of_jetpack
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from tests.dla.builder import Builder
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_the_matrix_is_what_check_decides(database: Any) -> None:
             continue
         release = tensorrt_of_jetpack(board, row["jetpack"])
         assert release == row["tensorrt"]
-        assert row["usable"] == (row["has_dla"] and drives_dla(board, release))
+        assert row["usable"] == (row["has_dla"] and supports_dla(board, release))
         if row["usable"]:
             assert row["int8"] == ("qdq" if reads_qdq(board, release) else "implicit")
         else:

@@ -130,7 +130,7 @@ def test_the_recording_is_what_its_commands_print(pictures: ModuleType, name: st
     svg = (ROOT / f"docs/images/{name}.svg").read_text(encoding="utf-8")
     shown = "".join(html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))).split())
     for command in pictures.COMMANDS[name]:
-        printed = "".join((command + pictures.output_of(command)).split())
+        printed = "".join((command + pictures.run_command(command)).split())
         assert printed in shown
     assert not re.search(r"(?:href=|src=|src:|url\()\W*http", svg)
 

@@ -32,7 +32,7 @@ class Board:
         ):
             patch.setenv("EDGEKIT_TEST_" + name, value)
         if not more.pop("starts", False):
-            patch.setattr(runtimes, "_try", lambda name: None)
+            patch.setattr(runtimes, "_try_start", lambda name: None)
         self.double = board.install(patch, version)["full"]._double  # type: ignore[attr-defined]
 
     def run(self, document: dict[str, Any], *blobs: bytes) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def here_fixture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[He
     monkeypatch.setattr(driver, "_OPEN", [])
     monkeypatch.setattr(runtimes, "_KNOWN", {})
     # a child process would not find the double, which lives in this one
-    monkeypatch.setattr(runtimes, "_try", lambda _name: None)
+    monkeypatch.setattr(runtimes, "_try_start", lambda _name: None)
     monkeypatch.setattr(runtimes, "_ldconfig", lambda: "")
     monkeypatch.setenv("EDGEKIT_ROOT", str(tmp_path / "root"))
     gc.collect()  # engines of the test before give their memory back

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgekit.dla.formats import pack, strides
 from edgekit_device.arrays.formats import convert
-from edgekit_device.cuda.kernels import Launch, Layout, source
+from edgekit_device.cuda.kernels import Launch, Layout, kernel_source
 
 _FOLDER = Path(__file__).parent / "kernel_emulation"
 _ALIGNED = 64
@@ -54,7 +54,7 @@ class Emulator:
 
     def _library(self, launch: Launch) -> ctypes.CDLL:
         if launch.defines not in self._built:
-            text = source(launch, '#include "prelude.h"\n') + '#include "launch.h"\n'
+            text = kernel_source(launch, '#include "prelude.h"\n') + '#include "launch.h"\n'
             path = self.folder / f"kernel{len(self._built)}.c"
             path.write_text(text, encoding="ascii")
             # no fused multiply-add but where the text asks for one

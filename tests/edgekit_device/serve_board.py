@@ -17,7 +17,7 @@ from typing import Any
 
 from edgekit_device.files import replace_link
 from edgekit_device.protocol.codec import dump, write
-from edgekit_device.protocol.server import MessageReader, connect_to, exchange, serving
+from edgekit_device.protocol.server import MessageReader, connect_to, exchange, query_server
 from edgekit_device.protocol.serving import RunAnswer
 from edgekit_device.serve.memory import SharedMemory
 from edgekit_device.store.root import App, Root
@@ -129,7 +129,9 @@ class ServedBoard:
             env={**os.environ, "PYTHONWARNINGS": "error", **(env or {})},
         )
         wait_for(
-            lambda: serving(self.app.folder) or (self.process and self.process.poll() is not None)
+            lambda: (
+                query_server(self.app.folder) or (self.process and self.process.poll() is not None)
+            )
         )
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[dict[str, Any], str]:
@@ -142,7 +144,7 @@ class ServedBoard:
         return json.loads(said), log.decode()
 
     def status(self) -> dict[str, Any]:
-        found = serving(self.app.folder)
+        found = query_server(self.app.folder)
         assert found is not None
         return dict(write(found))
 

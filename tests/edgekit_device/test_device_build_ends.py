@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.tensorrt.options import decide
 from edgekit_device.build import engine
-from edgekit_device.build.attempt import isolated
+from edgekit_device.build.attempt import run_isolated
 from edgekit_device.build.engine import EngineBuild
 from edgekit_device.errors import DeviceError
 from edgekit_device.jobs.job import JobCancelled
@@ -204,7 +204,7 @@ def test_the_childs_own_failures_come_out(
 
     with toys.job(tmp_path, toys.request()) as context:
         with pytest.raises(DeviceError, match="ValueError: odd") as failed:
-            isolated(context, wrong)
+            run_isolated(context, wrong)
         assert failed.value.code == "loader.internal"
         assert "Traceback" in capfd.readouterr().err  # a job's is its log
-        assert isolated(context, lambda tell: {"pid": os.getpid()})["pid"] != os.getpid()
+        assert run_isolated(context, lambda tell: {"pid": os.getpid()})["pid"] != os.getpid()

@@ -13,13 +13,13 @@ from edgekit.quantize.caches import parse_cache
 from edgekit_device.arrays.formats import stored_shape
 from edgekit_device.build.attempt import BuilderLog, last_errors
 from edgekit_device.build.builder import STEPS, Phases, TimingCache, timing_file
-from edgekit_device.build.config import for_release, missing_scales, read_scales
-from edgekit_device.build.engine import MadeEngine, entry_of
+from edgekit_device.build.config import adapt_cache, missing_scales, read_scales
+from edgekit_device.build.engine import MadeEngine, make_entry
 from edgekit_device.build.inspection import (
     PlanFacts,
     reformats,
     strides,
-    summary,
+    summarise,
 )
 from edgekit_device.build.request import InspectedLayer, TimingCacheUse
 from edgekit_device.errors import DeviceError
@@ -70,10 +70,10 @@ def test_errors_are_shown_once_and_in_one_line() -> None:
 def test_scales_are_read_as_the_host_reads_them() -> None:
     data = toys.cache_text(names=["a:0", "b c", "d"])
     assert read_scales(data) == dict(parse_cache(data.decode()).scales)
-    assert for_release(data, "8.5.2").startswith(b"TRT-8502-EntropyCalibration2\na:0: ")
+    assert adapt_cache(data, "8.5.2").startswith(b"TRT-8502-EntropyCalibration2\na:0: ")
     for bad in (b"", b"hello\nx: 3d4ccccd\n"):
         with pytest.raises(DeviceError, match="not a calibration cache"):
-            for_release(bad, "8.5.2")
+            adapt_cache(bad, "8.5.2")
     with pytest.raises(DeviceError, match="line 2"):
         read_scales(b"TRT-8502-EntropyCalibration2\nx: zz\n")
 
@@ -127,14 +127,14 @@ def row(name: str, kind: str, *tensors: str) -> dict[str, Any]:
 def test_layers_of_the_inspector_in_all_its_forms() -> None:
     rows = [row("{ForeignNode[a...b]}", "DLA"), row("{ForeignNode[c]}", "Myelin"), {"Odd": 1}]
     for more in ({"Bindings": ["x"]}, {"I/O Tensors": [{"Name": "x"}]}):
-        layers, notes = summary(json.dumps({"Layers": rows, **more}))
+        layers, notes = summarise(json.dumps({"Layers": rows, **more}))
         assert [layer.device for layer in layers] == ["DLA", "GPU"]
         assert len(notes) == 1
-    layers, _ = summary(json.dumps({"Layers": ["conv1 + relu1"]}))
+    layers, _ = summarise(json.dumps({"Layers": ["conv1 + relu1"]}))
     assert layers == (InspectedLayer("conv1 + relu1", "", ""),)
     for bad in ("", "no json", "[]", '{"Layers": 3}', "{"):
-        assert summary(bad)[0] == ()
-        assert summary(bad)[1]
+        assert summarise(bad)[0] == ()
+        assert summarise(bad)[1]
         assert reformats(bad, ["x"]) == ()
 
 
@@ -161,7 +161,7 @@ def test_only_borders_of_shared_formats_must_be_without_reformats() -> None:
     rows = [row(f"from {name}", "Reformat", name) for name in tensors]
     facts = PlanFacts(io=(), inspector=json.dumps({"Layers": rows}))
     made = MadeEngine("", 0, "", (), {}, (), TimingCacheUse(), "", ())
-    assert entry_of(spec, 0, made, facts, None, []).reformats == ("from steps",)
+    assert make_entry(spec, 0, made, facts, None, []).reformats == ("from steps",)
 
 
 def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:

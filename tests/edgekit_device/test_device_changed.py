@@ -12,7 +12,12 @@ from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.release import changed
-from edgekit_device.release.changed import changed_of, changes, fingerprint_now, read_health
+from edgekit_device.release.changed import (
+    compare_fingerprints,
+    find_change,
+    fingerprint_now,
+    read_health,
+)
 from edgekit_device.release.releases import switch
 from edgekit_device.runtime.model import load
 from edgekit_device.store.root import Root
@@ -38,8 +43,8 @@ def examined(root: Root, key: Path) -> Path:
 def test_without_a_change_nothing_is_said(root: Root, signing_key: Path) -> None:
     folder = examined(root, signing_key)
     load(folder)
-    assert changed_of(root, root.app("toy")) is None
-    assert changed_of(root, root.app("other")) is None
+    assert find_change(root, root.app("toy")) is None
+    assert find_change(root, root.app("other")) is None
 
 
 def test_another_runtime_is_refused_by_both_versions(
@@ -53,7 +58,7 @@ def test_another_runtime_is_refused_by_both_versions(
     assert caught.value.code == "board.changed"
     assert f"runtime_version {was} -> 9.9.9" in caught.value.message
     assert "edgekit deploy CONFIG" in caught.value.hint
-    assert write(changed_of(root, root.app("toy"))) == {
+    assert write(find_change(root, root.app("toy"))) == {
         "release": folder.name,
         "changes": [{"what": "runtime_version", "from": was, "to": "9.9.9"}],
     }
@@ -67,7 +72,7 @@ def test_a_damaged_health_record_is_none(root: Root, signing_key: Path, text: st
     folder = examined(root, signing_key)
     (folder / "health.json").write_text(text)
     load(folder)
-    assert changed_of(root, root.app("toy")) is None
+    assert find_change(root, root.app("toy")) is None
 
 
 def test_a_record_without_the_figures_of_later_versions_is_read(
@@ -91,8 +96,10 @@ def test_a_record_without_the_figures_of_later_versions_is_read(
 def test_only_what_both_sides_know_counts() -> None:
     tested = {"tensorrt": "10.3.0", "l4t": "36.4.3", "module": "", "cuda": "12.6"}
     now = {"tensorrt": "10.3.0.30", "l4t": "", "module": "Orin", "cuda": "12.8"}
-    assert changes("tensorrt", tested, now) == []
-    assert write(changes("tensorrt", tested, {**now, "tensorrt": "10.3.1.1", "l4t": "36.5.0"})) == [
+    assert compare_fingerprints("tensorrt", tested, now) == []
+    assert write(
+        compare_fingerprints("tensorrt", tested, {**now, "tensorrt": "10.3.1.1", "l4t": "36.5.0"})
+    ) == [
         {"what": "l4t", "from": "36.4.3", "to": "36.5.0"},
         {"what": "tensorrt", "from": "10.3.0", "to": "10.3.1.1"},
     ]

@@ -30,7 +30,7 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_no_file_of_the_working_folder_runs(traps: Path) -> None:
     with pytest.raises(DeviceError):
-        runtimes._try("tensorrt")
+        runtimes._try_start("tensorrt")
     query_tensorrt("tensorrt")
     assert not traps.exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.dla.formats import strides
-from edgekit_device.cuda.cudla import in_order
+from edgekit_device.cuda.cudla import order_entries
 from edgekit_device.cuda.cudla_library import (
     DeviceAttribute,
     ModuleAttribute,
@@ -46,16 +46,16 @@ def test_structures_are_laid_out_as_in_c(tmp_path: Path) -> None:
 
 
 def test_what_was_seen_on_a_board_fits() -> None:
-    assert in_order([_SEEN], [PICTURE], "input") == [PICTURE]
+    assert order_entries([_SEEN], [PICTURE], "input") == [PICTURE]
     other = replace(PICTURE, name="second")
     second = descriptor("second'", 1966080, (1, 3, 512, 960), (2, 4), (1, 3840))
-    assert in_order([second, _SEEN], [PICTURE, other], "input") == [other, PICTURE]
+    assert order_entries([second, _SEEN], [PICTURE, other], "input") == [other, PICTURE]
 
 
 def test_a_long_name_may_be_cut_short() -> None:
     name = "x" * 100
     cut = descriptor(name[:80], 1966080, (1, 4, 512, 960), (2, 4), ())
-    assert in_order([cut], [replace(PICTURE, name=name)], "input")[0].name == name
+    assert order_entries([cut], [replace(PICTURE, name=name)], "input")[0].name == name
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_difference_names_both(changes: dict[str, object], words: tuple[str, s
             new = strides(wanted.shape, wanted.dtype, wanted.format)
             wanted = replace(wanted, strides=new)
     with pytest.raises(DeviceError) as caught:
-        in_order([_SEEN], [wanted], "input")
+        order_entries([_SEEN], [wanted], "input")
     assert caught.value.code == "cudla.mismatch"
     for word in words:
         assert word in caught.value.message
@@ -86,6 +86,6 @@ def test_lines_of_another_length_and_missing_tensors_are_reported() -> None:
     with pytest.raises(
         DeviceError, match="line stride 3904, but the manifest has line stride 3840"
     ):
-        in_order([lines], [PICTURE], "input")
+        order_entries([lines], [PICTURE], "input")
     with pytest.raises(DeviceError, match=r"1 inputs .* the manifest has 2"):
-        in_order([_SEEN], [PICTURE, replace(PICTURE, name="b")], "input")
+        order_entries([_SEEN], [PICTURE, replace(PICTURE, name="b")], "input")

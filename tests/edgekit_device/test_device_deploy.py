@@ -26,10 +26,10 @@ from edgekit_device.release.journal import (
     HISTORY,
     JOURNAL,
     claim,
-    history,
+    find_taken_back,
+    read_history,
     read_journal,
     record_end,
-    taken_back,
 )
 from edgekit_device.release.offer import read_incoming, take_offer
 from edgekit_device.release.releases import REFIT, stage
@@ -96,7 +96,7 @@ def test_every_state_is_in_the_journal_when_its_work_begins(
     bench.offer(toy2)
     second = bench.deploy(toy2)
     assert bench.facts() == (second["release"], first["release"])
-    assert [line.state for line in history(bench.app)] == ["committed", "committed"]
+    assert [line.state for line in read_history(bench.app)] == ["committed", "committed"]
     # nothing waits any more
     assert list((bench.root.folder / "incoming").iterdir()) == []
 
@@ -130,7 +130,7 @@ def test_what_fails_before_the_switch_leaves_nothing(
     assert (error.code, error.message, error.hint) == ("selftest.failed", "no", "build again")
     assert bench.app.releases() == [first]
     assert bench.facts() == (first, None)
-    last = history(bench.app)[-1]
+    last = read_history(bench.app)[-1]
     assert (last.state, last.error.code) == ("failed", "selftest.failed")
 
 
@@ -171,7 +171,7 @@ def test_an_end_that_the_disk_does_not_take_goes_back(
     bench.offer(toy2)
     assert failed(bench, toy2).code == "board.disk-full"
     assert bench.facts() == before
-    assert history(bench.app)[-1].state == "rolled-back"
+    assert read_history(bench.app)[-1].state == "rolled-back"
 
 
 def test_the_first_one_that_fails_leaves_nothing_serving(bench: Bench, toy: Bundle) -> None:
@@ -211,7 +211,7 @@ def test_a_cut_at_every_durable_change_leaves_old_or_new_and_the_same_command_en
             assert digest_of(bench) == toy2.digest
             assert list(bench.app.folder.rglob(".*")) == []
             assert not (bench.app.folder / "links.json").exists()
-            assert history(bench.app)[-1].id == again["id"]
+            assert read_history(bench.app)[-1].id == again["id"]
             number += 1
     assert survived == number == len(seen)
     assert number > 40
@@ -249,7 +249,7 @@ def test_a_cut_at_every_change_of_a_roll_back_leaves_the_old_one_after_all(
             with contextlib.suppress(DeviceError):
                 bench.deploy(toy2, resume=journal.facts.id)
             assert bench.facts() == (old, None)
-            assert history(bench.app)[-1].state == "rolled-back"
+            assert read_history(bench.app)[-1].state == "rolled-back"
             number += 1
     assert survived == number
     assert number > 8
@@ -333,7 +333,7 @@ def test_another_bundle_ends_what_was_cut_off_first(
         bench.at = lambda state: None
         bench.offer(toy3)
         assert bench.deploy(toy3)["state"] == "committed"
-        ended = history(bench.app)[-2]
+        ended = read_history(bench.app)[-2]
         assert ended.digest == toy2.digest
         assert ended.state == ("failed" if state == "testing" else "committed")
 
@@ -386,7 +386,7 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     new = bench.deploy(toy2)["release"]
     answer = roll_back(bench.root, bench.app, "false alarms")
     assert (answer.before, answer.current, answer.previous) == (new, old, new)
-    last = history(bench.app)[-1]
+    last = read_history(bench.app)[-1]
     assert (last.error.code, last.error.message) == ("rollback.asked", "false alarms")
     assert answer.taken_back is not None
     assert (answer.taken_back.release, answer.taken_back.reason) == (new, "false alarms")
@@ -406,7 +406,7 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     with pytest.raises(DeviceError) as caught:
         bench.deploy(toy2, put_back=True)
     assert (caught.value.code, bench.facts()[0]) == ("rollback.asked", old)
-    assert history(bench.app)[-1].error.message == "worse than before"
+    assert read_history(bench.app)[-1].error.message == "worse than before"
 
 
 def test_a_power_cut_in_a_roll_back_loses_no_reason(
@@ -421,7 +421,7 @@ def test_a_power_cut_in_a_roll_back_loses_no_reason(
             roll_back(bench.root, bench.app, "false alarms")
         with bench.app.lock():
             pass  # which finishes what was cut off
-        back = taken_back(bench.app, toy2.digest)
+        back = find_taken_back(bench.app, toy2.digest)
         assert bench.app.link("current") == new or (back and back.reason == "false alarms")
 
 
@@ -433,11 +433,11 @@ def test_what_was_taken_back_is_known_after_a_long_time_and_a_removal(
         bench.offer(bundle)
         bench.deploy(bundle)
     roll_back(bench.root, bench.app, "false alarms")
-    line = replace(history(bench.app)[-1], state="failed", release=None, previous=None)
+    line = replace(read_history(bench.app)[-1], state="failed", release=None, previous=None)
     for number in range(260):
         failure = Failure("selftest.failed", "x" * 2500, "", "")
         record_end(bench.app, replace(line, id=str(number), error=failure))
-    assert len(history(bench.app)) < 260
+    assert len(read_history(bench.app)) < 260
     bench.offer(toy2)
     assert "false alarms" in failed(bench, toy2).message
     remove(bench.root, bench.app)
@@ -480,7 +480,7 @@ def test_a_cancelled_one_stops_or_goes_back(bench: Bench, toy: Bundle, toy2: Bun
         with pytest.raises(JobCancelled):
             deploy(bench.root, requested, cancelled=lambda s=state, b=begun: s in b)
         assert bench.facts()[0] == old
-        assert history(bench.app)[-1].error.code == "job.cancelled"
+        assert read_history(bench.app)[-1].error.code == "job.cancelled"
 
 
 def test_a_damaged_journal_and_half_a_line_of_history_stop_nothing(
@@ -555,10 +555,10 @@ def test_what_served_again_is_no_longer_taken_back(
     bench.offer(toy2)
     bench.deploy(toy2)
     roll_back(bench.root, bench.app, "false alarms")
-    assert taken_back(bench.app, toy2.digest) is not None
+    assert find_taken_back(bench.app, toy2.digest) is not None
     bench.offer(toy2)
     again = bench.deploy(toy2, put_back=True)["release"]
-    assert taken_back(bench.app, toy2.digest) is None
+    assert find_taken_back(bench.app, toy2.digest) is None
     bench.offer(toy3)
     bench.deploy(toy3)
     assert roll_back(bench.root, bench.app, "worse").current == again

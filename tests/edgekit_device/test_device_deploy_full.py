@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
-from edgekit_device.release.journal import history, read_journal
+from edgekit_device.release.journal import read_history, read_journal
 from tests.edgekit_device.deploy_board import Bench, bench_board
 from tests.edgekit_device.full_disk import disk, fill, make_space
 
@@ -49,7 +49,7 @@ def test_a_full_disk_does_not_keep_a_release_serving_that_failed(
     with pytest.raises(DeviceError, match=r"was rolled back at .*: it wrote the disk full"):
         bench.deploy(toy2)
     assert bench.deploy(toy2, put_back=True)["state"] == "committed"
-    assert [line.state for line in history(bench.app)][-1] == "committed"
+    assert [line.state for line in read_history(bench.app)][-1] == "committed"
 
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])

@@ -13,7 +13,7 @@ from edgekit.bundles.manifest import Bundle
 from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import Job
 from edgekit_device.release.collect import collect
-from edgekit_device.release.offer import incoming
+from edgekit_device.release.offer import incoming_folders
 from tests.edgekit_device.deploy_board import Bench, Cut, bench_board
 
 YEAR_S = 365 * 86400.0
@@ -50,7 +50,7 @@ def test_what_is_offered_stays_for_the_grace_and_goes_after_it(bench: Bench, toy
     assert part.exists()
     age(bench, 7200)
     collect(bench.root)
-    assert incoming(bench.root) == []
+    assert incoming_folders(bench.root) == []
     assert sorted(lacks(bench, toy)) == sorted([*toy.weights, *toy.blobs])
     assert not part.exists()
 
@@ -82,7 +82,7 @@ def test_a_clock_that_jumped_back_begins_the_grace_anew(bench: Bench, toy: Bundl
     age(bench, -10 * YEAR_S)  # written while the clock was ten years ahead
     collect(bench.root)
     assert lacks(bench, toy) == []
-    newest = max(path.stat().st_mtime for path in incoming(bench.root))
+    newest = max(path.stat().st_mtime for path in incoming_folders(bench.root))
     assert newest <= time.time()
     age(bench, 7200)
     collect(bench.root)

@@ -13,7 +13,7 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.jobs.job import LIVE, Job
-from edgekit_device.processes import ChildDied, ChildTooSlow, in_child
+from edgekit_device.processes import ChildDied, ChildTooSlow, run_in_child
 from edgekit_device.release.journal import claim, is_claimed
 from edgekit_device.store.root import Root
 from tests.boards.toy_jobs import until
@@ -152,12 +152,12 @@ def test_work_that_hangs_is_ended_and_work_that_crashes_is_reported() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(ChildTooSlow, match=r"testing took longer than 0\.2 s"):
-        in_child(hang, on_turn=lambda state: 0.2)
+        run_in_child(hang, on_turn=lambda state: 0.2)
     with pytest.raises(ChildDied) as caught:
-        in_child(crash)
+        run_in_child(crash)
     assert (caught.value.state, caught.value.cause) == ("refitting", "SIGKILL")
     with pytest.raises(ChildTooSlow):
-        in_child(lambda turn, report: signal.pause(), limit_s=0.1)
+        run_in_child(lambda turn, report: signal.pause(), limit_s=0.1)
 
 
 def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
         return {"pid": os.getpid()}
 
     with claim(app) as held:
-        found = in_child(
+        found = run_in_child(
             work,
             on_turn=seen.append,
             on_report=lambda *reported: seen.append(reported[3]),

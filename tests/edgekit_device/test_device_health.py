@@ -22,7 +22,7 @@ from edgekit_device.protocol.codec import write
 from edgekit_device.release.changed import GoldenOutcome, read_health
 from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, switch
-from edgekit_device.runtime.deviation import Deviation, worst_of
+from edgekit_device.runtime.deviation import Deviation, worst_measures
 from edgekit_device.runtime.golden import compare
 from edgekit_device.runtime.model import open_model
 from edgekit_device.store.root import Root
@@ -309,6 +309,6 @@ def test_an_answer_that_is_no_number_agrees_with_nothing() -> None:
     error.add(
         np.float32([[1, 3, 2]]), np.float32([[1, np.nan, 2]])
     )  # argmax takes it for a largest
-    found = worst_of([error])
+    found = worst_measures([error])
     assert (found.cosine, found.cosine_min) == (0.0, 0.0)
     assert error.top1_agreement() == 0.5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit_device.arrays.formats import pack
-from edgekit_device.cuda.kernels import Layout, plan
+from edgekit_device.cuda.kernels import Layout, plan_kernel
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device.kernel_emulator import Emulator, layout, same, stored, turned, values
 
@@ -46,7 +46,7 @@ def _layouts(
 def _equal(emulator: Emulator, src: Layout, dst: Layout, generation: str = "2.0") -> bool:
     tensor = values(np.random.default_rng(5), src.shape, src.dtype)
     wanted = stored(turned(tensor, src, dst), dst, generation)
-    found = emulator.run(plan(src, dst), stored(tensor, src, generation), wanted.nbytes)
+    found = emulator.run(plan_kernel(src, dst), stored(tensor, src, generation), wanted.nbytes)
     return same(found, wanted)
 
 
@@ -86,12 +86,12 @@ def test_padding_of_channels_last_is_zero_and_unread(emulator: Emulator) -> None
     dla = layout("CHW16", "float16", padded.shape)
     half = stored(turned(tensor, padded, dla), dla)
     assert same(
-        emulator.run(plan(dla, padded), half, memory.nbytes),
+        emulator.run(plan_kernel(dla, padded), half, memory.nbytes),
         pack(half_values(tensor), "HWC", padded.strides),
     )
     memory[:, :, 7:] = np.nan
     memory[..., 5:] = np.nan
-    assert same(emulator.run(plan(padded, dla), memory, half.nbytes), half)
+    assert same(emulator.run(plan_kernel(padded, dla), memory, half.nbytes), half)
 
 
 def half_values(tensor: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def test_steps_are_those_of_a_division(emulator: Emulator, scale: float) -> None
     src = layout("LINEAR", "float32", tensor.shape)
     dst = layout("DLA_LINEAR", "int8", tensor.shape, float(step))
     wanted = stored(turned(tensor, src, dst), dst)
-    assert same(emulator.run(plan(src, dst), tensor, wanted.nbytes), wanted)
+    assert same(emulator.run(plan_kernel(src, dst), tensor, wanted.nbytes), wanted)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_every_value_of_a_small_type_has_its_step(
     if dst == "uint8":
         a, b = layout("DLA_LINEAR", src, codes.shape, scale), layout("LINEAR", dst, codes.shape)
     wanted = stored(turned(codes, a, b), b)
-    assert same(emulator.run(plan(a, b), stored(codes, a), wanted.nbytes), wanted)
+    assert same(emulator.run(plan_kernel(a, b), stored(codes, a), wanted.nbytes), wanted)
 
 
 def test_a_byte_s_step_is_a_saturated_share_where_all_values_agree() -> None:
     def quick(scale: float) -> int:
         src, dst = layout("LINEAR", "uint8", (1, 3, 4, 64)), "DLA_LINEAR"
-        return dict(plan(src, layout(dst, "int8", (1, 3, 4, 64), scale)).defines)["QUICK"]
+        return dict(plan_kernel(src, layout(dst, "int8", (1, 3, 4, 64), scale)).defines)["QUICK"]
 
     assert [quick(scale) for scale in (0.037, 2.0)] == [1, 0]
 
@@ -156,9 +156,9 @@ def test_lines_of_whole_words_are_moved_in_words(form: str, inner: str, order: s
             continue
         outer, dla = _layouts(form, inner, inner, (1, channels, 8, width), order)
         for src, dst in ((outer, dla), (dla, outer)):
-            defines = dict(plan(src, dst).defines)
+            defines = dict(plan_kernel(src, dst).defines)
             assert min(defines["SRC_WORD"], defines["DST_WORD"]) >= 8, (src, dst)
-    odd = dict(plan(*_layouts(form, inner, inner, (1, 3, 7, 9), order)).defines)
+    odd = dict(plan_kernel(*_layouts(form, inner, inner, (1, 3, 7, 9), order)).defines)
     assert min(odd["SRC_WORD"], odd["DST_WORD"]) == 0
 
 
@@ -182,5 +182,5 @@ def test_what_no_kernel_can_do_is_refused(
         shape = src.shape if code == "kernels.unsupported" else (1, 3, 4, 4)
         dst = layout("DLA_LINEAR", "int8", shape, 0.1)
     with pytest.raises(DeviceError) as caught:
-        plan(src, dst)
+        plan_kernel(src, dst)
     assert caught.value.code == code

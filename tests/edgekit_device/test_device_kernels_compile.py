@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from edgekit_device.cuda.kernels import Compiler, Layout, PackKernels, open_compiler, plan, source
+from edgekit_device.cuda.kernels import (
+    Compiler,
+    Layout,
+    PackKernels,
+    kernel_source,
+    open_compiler,
+    plan_kernel,
+)
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device.kernel_emulator import layout
 
@@ -114,4 +121,4 @@ def test_nvrtc_compiles_the_kernels_without_a_gpu() -> None:
     except DeviceError:
         pytest.skip("NVRTC is not installed (pip's nvidia-cuda-nvrtc brings it)")
     for src, dst in ((_SRC, _DST), (_SRC, layout("CHW32", "int8", _SHAPE, 0.1))):
-        assert compiler.compile(source(plan(src, dst)), (8, 7)).startswith(b"\x7fELF")
+        assert compiler.compile(kernel_source(plan_kernel(src, dst)), (8, 7)).startswith(b"\x7fELF")

@@ -63,7 +63,7 @@ def test_variants_are_read_and_written_again() -> None:
     assert own.load == "start"
     assert static.load == "demand"
     assert static.sizes == {"x": tuple(document["variants"][0]["inputs"][0]["shape"])}
-    assert [ranged.profile_of({"x": (1, 3, h, 8)}) for h in (7, 8, 16, 17, 33)] == [
+    assert [ranged.find_profile({"x": (1, 3, h, 8)}) for h in (7, 8, 16, 17, 33)] == [
         None,
         0,
         0,
@@ -71,7 +71,7 @@ def test_variants_are_read_and_written_again() -> None:
         None,
     ]
     assert write(found) == document
-    alone = found.of_variant(1)
+    alone = found.select_variant(1)
     assert alone.inputs == static.inputs
     assert alone.golden == static.golden
     assert alone.variants == ()
@@ -185,7 +185,7 @@ def test_an_input_that_holds_sizes_is_read_and_written_again() -> None:
     document = with_values()
     found = parse(json.dumps(document).encode())
     assert write(found) == document
-    values = found.of_variant(2).values["s"]
+    values = found.select_variant(2).values["s"]
     assert values == found.variants[1].values["s"]
     assert [values.holds(one) for one in ((1, 8), (0, 8), (4, 9))] == [True, False, False]
     assert "s" not in found.every_variant[2].sizes

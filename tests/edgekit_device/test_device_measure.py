@@ -14,7 +14,7 @@ from hypothesis import given as over
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from edgekit_device.benchmark.command import data_of, given
+from edgekit_device.benchmark.command import load_frames, split_frames
 from edgekit_device.benchmark.events import segment_times
 from edgekit_device.benchmark.measure import BenchStream, Pace, run_streams
 from edgekit_device.benchmark.statistics import summary
@@ -56,12 +56,12 @@ def test_a_percentile_leaves_as_many_larger_ones_out_as_trtexec_does(values: lis
 
 def test_frames_are_given_alone_or_stacked() -> None:
     one = np.ones((1, 2), np.float32)
-    assert len(given({"x": one}, [X])) == 1
-    frames = given({"x": np.stack([one, 2 * one, 3 * one])}, [X])
+    assert len(split_frames({"x": one}, [X])) == 1
+    frames = split_frames({"x": np.stack([one, 2 * one, 3 * one])}, [X])
     assert [float(frame["x"][0, 0]) for frame in frames] == [1, 2, 3]
     z = TensorEntry("z", "float32", (4,), "LINEAR", (4,))
     with pytest.raises(DeviceError) as caught:
-        given({"x": np.stack([one, one]), "z": np.zeros(4, np.float32)}, [X, z])
+        split_frames({"x": np.stack([one, one]), "z": np.zeros(4, np.float32)}, [X, z])
     assert caught.value.code == "input.shape"
 
 
@@ -72,11 +72,13 @@ def manifest(**changes: Any) -> Any:
 
 def test_given_frames_win_over_golden_ones_and_most_are_bounded() -> None:
     cases = [SimpleNamespace(seed=n, ranges={"x": (0.0, 1.0)}, shapes={}) for n in range(3)]
-    golden = data_of(manifest(golden=cases))
+    golden = load_frames(manifest(golden=cases))
     assert (golden.source, len(golden.frames), golden.notes) == ("golden", 3, [])
     assert len({frame["x"].tobytes() for frame in golden.frames}) == 3
-    assert len(data_of(manifest()).frames) == 1
-    many = data_of(manifest(golden=cases), given({"x": np.zeros((40, 1, 2), np.float32)}, [X]))
+    assert len(load_frames(manifest()).frames) == 1
+    many = load_frames(
+        manifest(golden=cases), split_frames({"x": np.zeros((40, 1, 2), np.float32)}, [X])
+    )
     assert (many.source, len(many.frames)) == ("given", 32)
     assert many.notes == ["the first 32 of 40 frames are repeated"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit_device.benchmark.command import memory_of, runtime_of
+from edgekit_device.benchmark.command import describe_runtime, measure_memory
 from edgekit_device.benchmark.events import Span, retained_events
 from edgekit_device.benchmark.fixed_addresses import FixedLane
 from edgekit_device.benchmark.measure import bench
@@ -178,16 +178,16 @@ def test_the_runtimes_flags_are_those_that_hold(here: Here, spin: bool | None) -
     about = entry("10.3.0", version_compatible=True, lean_embedded=True)
     before = open_cuda().memory()
     model = open_model(checked(plan("10.3.0", flags), about), 2)
-    found = runtime_of(model, BenchSettings(spin=spin), 2)
+    found = describe_runtime(model, BenchSettings(spin=spin), 2)
     assert (found.library, found.version) == ("tensorrt", "10.3.0")
     assert found.flags["runtime"] == "lean"
     assert found.flags["host_code"] is True
     assert found.flags["spin"] is spin
     assert found.notes == ()
     if spin is not None:
-        other = runtime_of(model, BenchSettings(spin=not spin), 2)
+        other = describe_runtime(model, BenchSettings(spin=not spin), 2)
         assert "the requested one was ignored" in other.notes[0]
-    memory = memory_of(model, before)
+    memory = measure_memory(model, before)
     assert memory.gpu_total_bytes == before[1]
     assert memory.gpu_bytes == 0  # the double's board has one size for all
     assert (memory.peak_rss_bytes or 0) >= (memory.rss_bytes or 0) > 0

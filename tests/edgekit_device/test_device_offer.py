@@ -15,7 +15,7 @@ import pytest
 
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
-from edgekit_device.release.offer import drop_incoming, incoming, read_incoming
+from edgekit_device.release.offer import drop_incoming, incoming_folders, read_incoming
 from edgekit_device.store.root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused, run_command
 
@@ -47,7 +47,7 @@ def test_a_bundle_is_offered_sent_and_found_again(
         "serving": installed,
         "deployment": None,
     }
-    assert incoming(Root(board.root)) == []
+    assert incoming_folders(Root(board.root)) == []
     # another one of the same app
     question = _offer(board, digest=toy2.digest, **_signed(toy2))
     assert question == {"known": False, "digest": toy2.digest}
@@ -69,7 +69,7 @@ def test_a_bundle_is_offered_sent_and_found_again(
     board.blob(digest).write_bytes(b"short")
     assert _digests(_offer(board, digest=toy2.digest, **_signed(toy2))) == {digest}
     drop_incoming(Root(board.root), toy2.digest)
-    assert incoming(Root(board.root)) == []
+    assert incoming_folders(Root(board.root)) == []
 
 
 def test_a_bundle_that_serves_in_part_is_not_said_to_serve(
@@ -92,7 +92,7 @@ def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy
         with pytest.raises(Refused) as caught:
             _offer(board, manifest=manifest, signature=signature)
         assert caught.value.code == code
-    assert incoming(Root(board.root)) == []
+    assert incoming_folders(Root(board.root)) == []
     trusted = board.command(
         "offer", "--trust-unsigned", stdin=json.dumps({"manifest": text}).encode()
     )

@@ -18,7 +18,7 @@ from edgekit_device.tensorrt.plugins import (
     Creator,
     library_paths,
     load_plugins,
-    nearest,
+    nearest_creator,
     plugin_files,
 )
 from edgekit_device.trust.bundle import Checked
@@ -321,7 +321,7 @@ def test_the_nearest_creator_has_the_name_then_the_namespace_then_the_version(
     wanted: tuple[str, str, str], found: tuple[str, str, str] | None
 ) -> None:
     known = [("A", "1", "x"), ("A", "2", "x"), ("LongName", "1", "")]
-    near = nearest(Creator(*wanted), [Creator(*one) for one in known])
+    near = nearest_creator(Creator(*wanted), [Creator(*one) for one in known])
     assert near == (None if found is None else Creator(*found))
 
 

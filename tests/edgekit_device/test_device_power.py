@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device.board.power import LOCK, held_power, hold, mend, read_journal, undo
-from edgekit_device.board.power_tools import PowerTools, find_mode, gates
+from edgekit_device.board.power import (
+    LOCK,
+    held_power,
+    hold,
+    read_journal,
+    restore_interrupted,
+    undo,
+)
+from edgekit_device.board.power_tools import PowerTools, find_mode, power_gates
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import locked
 from tests.edgekit_device.power_tools import FakeBoard
@@ -96,11 +103,13 @@ def test_a_kill_at_any_step_changes_nothing_for_good(
         assert end(process)["error"]["code"] == "power.failed"
     process.communicate()
     let_guard_end(board)
-    said = mend(board.root, system=board.system, clocks_file=str(board.stored))
+    said = restore_interrupted(board.root, system=board.system, clocks_file=str(board.stored))
     assert board.state() == ("2", "free")
     assert board.clean()
     assert (said is None) == (whom == "bench")  # else the guard did it
-    assert mend(board.root, system=board.system, clocks_file=str(board.stored)) is None
+    assert (
+        restore_interrupted(board.root, system=board.system, clocks_file=str(board.stored)) is None
+    )
 
 
 def test_clocks_that_were_held_before_are_held_again(board: FakeBoard) -> None:
@@ -155,7 +164,7 @@ def test_after_a_start_of_the_board_only_the_mode_is_taken_back(board: FakeBoard
     let_guard_end(board)
     board.stored.unlink()  # /run is empty then
     (board.folder / "clocks").write_text("free\n")
-    said = mend(board.root, system=board.system, clocks_file=str(board.stored))
+    said = restore_interrupted(board.root, system=board.system, clocks_file=str(board.stored))
     assert "restoring power mode" in said
     assert board.state() == ("2", "free")
     assert not any("--restore" in call for call in board.calls())
@@ -188,8 +197,13 @@ def test_another_account_goes_through_sudo(
 
 def test_modes_are_found_by_name_and_id(board: FakeBoard, tmp_path: Path) -> None:
     assert {find_mode(name, board.system).id for name in ("30W", "mode_30w", "2")} == {2}
-    assert gates(1, board.system) != gates(0, board.system) == gates(2, board.system) is not None
-    assert gates(7, board.system) is None
+    assert (
+        power_gates(1, board.system)
+        != power_gates(0, board.system)
+        == power_gates(2, board.system)
+        is not None
+    )
+    assert power_gates(7, board.system) is None
     with pytest.raises(DeviceError, match="power mode 'MAX' does not exist") as caught:
         find_mode("MAX", board.system)
     assert "MAXN (0), MODE_30W (2), MODE_15W (1)" in caught.value.hint

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from edgekit_device.tensorrt.weights import folded
+from edgekit_device.tensorrt.weights import fold_batch_norm
 
 BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 LEAST = {"float32": -149, "float16": -24, "bfloat16": -133}
@@ -61,7 +61,7 @@ def test_every_step_is_rounded_as_the_importer_does(kind: str, epsilon: float) -
     drawn[3] = np.abs(drawn[3]) ** 3  # small variances, where epsilon tells
     given = [[rounded(float(value), kind) for value in row] for row in drawn]
     arrays = [stored(kind, row) for row in given]
-    found = [exact(kind, array) for array in folded(arrays, [kind] * 4, epsilon)]
+    found = [exact(kind, array) for array in fold_batch_norm(arrays, [kind] * 4, epsilon)]
     expected = [by_hand(kind, list(column), epsilon) for column in zip(*given, strict=True)]
     assert list(zip(*found, strict=True)) == expected
 
@@ -70,17 +70,17 @@ def test_half_rounds_ties_away_from_zero() -> None:
     scale, tie = np.array([1.0, 1.0], np.float16), np.array([2048.0, -2048.0], np.float16)
     one = np.array([1.0, -1.0], np.float16)
     variance = np.array([1.0, 1.0], np.float16)
-    _, bias = folded([scale, tie, -one, variance], ["float16"] * 4, 0.0)
+    _, bias = fold_batch_norm([scale, tie, -one, variance], ["float16"] * 4, 0.0)
     assert bias.tolist() == [2050.0, -2050.0]  # 2049 is a tie, whose even neighbour is 2048
 
 
 def test_mixed_types_are_folded_in_float32() -> None:
     arrays = [np.ones(2, np.float16), *(np.full(2, value, np.float32) for value in (0.5, 3, 2))]
-    factor, bias = folded(arrays, ["float16", "float32", "float32", "float32"], 1e-5)
+    factor, bias = fold_batch_norm(arrays, ["float16", "float32", "float32", "float32"], 1e-5)
     assert (factor.dtype, bias.dtype) == (np.float32, np.float32)
     np.testing.assert_allclose(factor, 1 / np.sqrt(2.00001), rtol=1e-6)
 
 
 def test_parameters_of_other_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in size"):
-        folded([np.ones(2), np.ones(3), np.ones(2), np.ones(2)], ["float32"] * 4, 0.0)
+        fold_batch_norm([np.ones(2), np.ones(3), np.ones(2), np.ones(2)], ["float32"] * 4, 0.0)

@@ -16,7 +16,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import WeightEntry
 from edgekit_device.runtime.refit import fill_from_onnx
 from edgekit_device.store.root import Root
-from edgekit_device.tensorrt.weights import named_weights, origins
+from edgekit_device.tensorrt.weights import named_weights, weight_origins
 from tests.edgekit_device.device_trt_toys import network, weights_of
 
 COUNTED = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")
@@ -82,7 +82,7 @@ def test_another_files_weights_are_still_refused(tmp_path: Path) -> None:
 def test_a_counted_name_leads_to_its_node(version: str) -> None:
     data = network().SerializeToString()
     counted = weights_of(network(), version)
-    found = origins(data, None, counted)
+    found = weight_origins(data, None, counted)
     assert set(found.values()) == {"batch-norm-scale:n", "batch-norm-bias:n"}
     by_node = named_weights(data, None, found.values())
     for name, node in found.items():

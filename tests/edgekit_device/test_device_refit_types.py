@@ -10,7 +10,7 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.tensorrt.bindings import ErrorListener
-from edgekit_device.tensorrt.refit import _set
+from edgekit_device.tensorrt.refit import _set_weights
 from tests.trt_double import double
 
 
@@ -34,7 +34,7 @@ class Refitter:
 
 def given(version: str, refitter: Refitter, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     trt = double.module(version)
-    _set(trt, refitter, ErrorListener(trt), list(arrays), arrays, [], "the engine")
+    _set_weights(trt, refitter, ErrorListener(trt), list(arrays), arrays, [], "the engine")
     return {name: (w.dtype.name, w.numpy().tolist()) for name, w in refitter.given.items()}
 
 

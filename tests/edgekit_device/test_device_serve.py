@@ -18,7 +18,7 @@ import pytest
 from edgekit.bundles.manifest import Bundle
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
-from edgekit_device.protocol.server import reload, serving
+from edgekit_device.protocol.server import query_server, reload_server
 from edgekit_device.protocol.serving import ServedTensor
 from edgekit_device.runtime.model import load
 from edgekit_device.serve.client import Client, connect
@@ -103,7 +103,7 @@ def test_the_page_on_serving_runs_as_it_stands(served: App, home: Path) -> None:
     assert np.array_equal(names["result"], model(names["frame"])["y"])
     names["peer"].close()
     os.close(names["memory"])
-    status = serving(served.folder)
+    status = query_server(served.folder)
     assert status is not None
     table = page.split("## edgekit.serving/1")[1].split("Errors:")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
@@ -114,7 +114,7 @@ def test_switches_lose_no_request(
     board: BoardFolder, served: App, installed: str, toy2: Bundle
 ) -> None:
     second = board.install(toy2)
-    reload(served.folder)
+    reload_server(served.folder)
     inputs = _inputs(1)
     folder = served.releases_folder
     right = {name: load(folder / name, threads=1)(inputs)["y"] for name in (installed, second)}
@@ -143,7 +143,7 @@ def test_switches_lose_no_request(
             for turn in range(_SWITCHES):
                 wanted = (installed, second)[turn % 2]
                 board.command("switch", "--app", "toy", "--release", wanted)
-                status = reload(served.folder)
+                status = reload_server(served.folder)
                 assert status is not None
                 assert status.release == wanted
                 found = mine(inputs)["y"]
@@ -155,7 +155,7 @@ def test_switches_lose_no_request(
             thread.join()
     assert problems == []
     assert all(count > 0 for each in counts for count in each.values())
-    final = serving(served.folder)
+    final = query_server(served.folder)
     assert final is not None
     assert (final.errors, final.refused, final.restarts) == (0, 0, 0)
     assert final.requests == sum(sum(each.values()) for each in counts) + _SWITCHES
@@ -164,11 +164,11 @@ def test_switches_lose_no_request(
 @pytest.mark.whole
 def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: str) -> None:
     client: Client = connect(served.folder)
-    before: Any = serving(served.folder)
+    before: Any = query_server(served.folder)
     first = client(_inputs(0))["y"]
     os.kill(before.pid, signal.SIGTERM)
     board.command("serve-stop", "--app", "toy")
-    assert serving(served.folder) is None
+    assert query_server(served.folder) is None
     with pytest.raises(DeviceError) as caught:
         client(_inputs(0))
     assert caught.value.code == "serve.gone"

@@ -25,8 +25,8 @@ from edgekit_device.protocol.server import (
     connect_to,
     pack,
     parse_head,
+    query_server,
     send_with,
-    serving,
 )
 from edgekit_device.protocol.serving import MemoryRegion, RunRequest
 from edgekit_device.serve.memory import SharedMemory, map_sealed
@@ -58,7 +58,7 @@ def test_a_full_queue_says_busy_and_a_stop_answers_what_was_taken(served: Served
             assert served.process is not None
             served.process.send_signal(signal.SIGTERM)
             # its door is shut, and its clients stay until they have their answers
-            wait_for(lambda: serving(served.app.folder) is None)
+            wait_for(lambda: query_server(served.app.folder) is None)
             with pytest.raises(DeviceError) as caught:
                 caller.run()
             assert caught.value.code == "serve.stopping"
@@ -283,7 +283,7 @@ def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(
     wait_for(lambda: served.status()["release"])
     old = served.client()
     (served.app.folder / "serve.sock").unlink()
-    assert wait_for(lambda: serving(served.app.folder)).pid == served.status()["pid"]
+    assert wait_for(lambda: query_server(served.app.folder)).pid == served.status()["pid"]
     new = served.client()
     assert old.run()["release"] == new.run()["release"]
     old.close()

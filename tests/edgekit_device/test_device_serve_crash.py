@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.server import reload
+from edgekit_device.protocol.server import reload_server
 from tests.edgekit_device.serve_board import ServedBoard, wait_for
 
 
@@ -77,10 +77,10 @@ def test_a_release_that_does_not_load_leaves_the_one_before(
     good, bad, third = served.release(1), served.release(2, how), served.release(3)
     served.switch(good)
     served.start()
-    reload(served.app.folder)
+    reload_server(served.app.folder)
     served.switch(bad)
     with pytest.raises(DeviceError) as caught:
-        reload(served.app.folder)
+        reload_server(served.app.folder)
     assert caught.value.code == code
     status = served.status()
     assert status["release"] == good
@@ -90,7 +90,7 @@ def test_a_release_that_does_not_load_leaves_the_one_before(
     caller = served.client()
     assert caller.run()["release"] == good
     served.switch(third)
-    assert reload(served.app.folder).release == third  # type: ignore[union-attr]
+    assert reload_server(served.app.folder).release == third  # type: ignore[union-attr]
     assert caller.run()["release"] == third
     caller.close()
 

@@ -91,7 +91,7 @@ def test_steps_in_a_dlas_format_become_values_in_planes(here: Here) -> None:
     stored = DeviceTensor(address, 2048, "int8", SHAPE, "CHW32", io.strides, 0.5, keep[-1])
     with pytest.raises(AttributeError):
         _ = stored.__cuda_array_interface__
-    np.testing.assert_array_equal(read(feeder.plain(stored, "float32")), steps / 2)
+    np.testing.assert_array_equal(read(feeder.as_linear(stored, "float32")), steps / 2)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 import edgekit_device
-from edgekit_device.benchmark.command import runtime_of
+from edgekit_device.benchmark.command import describe_runtime
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import Cuda
@@ -354,7 +354,7 @@ def test_kernels_are_loaded_lazily_unless_the_user_decides(
         here.monkeypatch.setenv("CUDA_MODULE_LOADING", asked)
     MEMORY.module_loading = 0
     model = open_model(pair("10.3.0", persistent_cache=0.5))
-    flags = runtime_of(model, BenchSettings(0.0, 0.0, 1), 0).flags
+    flags = describe_runtime(model, BenchSettings(0.0, 0.0, 1), 0).flags
     assert flags is not None
     assert flags["module_loading"] == found
     assert flags["context_memory"] == "shared"
@@ -369,6 +369,6 @@ def test_a_driver_that_does_not_say_how_it_loads_kernels(here: Here) -> None:
     here.has("10.3.0")
     here.monkeypatch.delattr(sys.modules["cuda.bindings.driver"], "cuModuleGetLoadingMode")
     model = open_model(pair("10.3.0"))
-    flags = runtime_of(model, BenchSettings(0.0, 0.0, 1), 0).flags
+    flags = describe_runtime(model, BenchSettings(0.0, 0.0, 1), 0).flags
     assert flags is not None
     assert flags["module_loading"] is None

@@ -21,7 +21,7 @@ from edgekit_device.cuda.driver import open_cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry, TensorEntry
 from edgekit_device.runtime.model import open_model
-from edgekit_device.tensorrt.sizes import settled
+from edgekit_device.tensorrt.sizes import final_shape
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     SHAPE,
@@ -208,9 +208,9 @@ def test_a_dynamic_output_that_inputs_settle_is_none_of_these(here: Here, tmp_pa
 @pytest.mark.parametrize("found", [(2, 5), (-1, 5), (1, 5, 1)])
 def test_a_buffer_is_made_for_the_promised_shape_only(found: tuple[int, ...]) -> None:
     io = IoEntry("y", "float32", (1, 5), "LINEAR", (20, 4), None)
-    assert settled(io, (1, 5)) == (1, 5)
+    assert final_shape(io, (1, 5)) == (1, 5)
     with pytest.raises(DeviceError, match="for these inputs instead of"):
-        settled(io, found)
+        final_shape(io, found)
 
 
 def test_no_buffer_has_less_than_no_bytes(here: Here) -> None:

@@ -32,13 +32,13 @@ def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(runtimes, "open_cuda", object)
     monkeypatch.syspath_prepend(str(tmp_path))
     calls: list[str] = []
-    real = runtimes._try
+    real = runtimes._try_start
 
     def counted(name: str) -> None:
         calls.append(name)
         real(name)
 
-    monkeypatch.setattr(runtimes, "_try", counted)
+    monkeypatch.setattr(runtimes, "_try_start", counted)
 
     def make(name: str, action: str = "pass") -> ModuleType:
         file = tmp_path / f"{name}.py"
@@ -54,14 +54,14 @@ def test_a_start_that_goes_well_is_tried_once_for_all_processes(
     starts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = starts.make("good_runtime")
-    runtimes.start(module, tmp_path)
-    runtimes.start(module, tmp_path)
+    runtimes.start_runtime(module, tmp_path)
+    runtimes.start_runtime(module, tmp_path)
     monkeypatch.setattr(runtimes, "_KNOWN", {})  # as in the next process
-    runtimes.start(module, tmp_path)
+    runtimes.start_runtime(module, tmp_path)
     assert starts.calls == ["good_runtime"]
     module.__version__ = "10.7.0"
     monkeypatch.setattr(runtimes, "_KNOWN", {})
-    runtimes.start(module, tmp_path)
+    runtimes.start_runtime(module, tmp_path)
     assert starts.calls == ["good_runtime"] * 2
 
 
@@ -85,7 +85,7 @@ def test_whatever_the_child_does_is_an_error_here(
 ) -> None:
     module = starts.make("bad_runtime", action)
     with pytest.raises(DeviceError, match=text) as caught:
-        runtimes.start(module, tmp_path)
+        runtimes.start_runtime(module, tmp_path)
     assert caught.value.code == code
     assert not list(tmp_path.glob("*.json"))  # a failure is never kept
 
@@ -94,7 +94,7 @@ def test_a_start_that_hangs_ends(starts: SimpleNamespace, monkeypatch: pytest.Mo
     monkeypatch.setattr(runtimes, "_TIMEOUT_S", 1.0)
     module = starts.make("slow_runtime", "import signal; signal.pause()")
     with pytest.raises(DeviceError, match="did not start within") as caught:
-        runtimes.start(module)
+        runtimes.start_runtime(module)
     assert caught.value.code == "tensorrt.crashed"
 
 
@@ -107,7 +107,7 @@ def test_no_gpu_is_reported_before_any_child(
 
     monkeypatch.setattr(runtimes, "open_cuda", refuse)
     with pytest.raises(DeviceError, match="nothing here") as caught:
-        runtimes.start(starts.make("good_runtime"))
+        runtimes.start_runtime(starts.make("good_runtime"))
     assert caught.value.code == "board.no-gpu"
     assert starts.calls == []
     assert "good_runtime" not in sys.modules

@@ -16,7 +16,7 @@ from edgekit.errors import EdgekitError
 from edgekit.network.loading.load import load
 from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.session import session
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 
 ORIN = "jetson-agx-orin-64gb"
 RANDOM = np.random.default_rng(0)
@@ -287,7 +287,7 @@ def test_accuracy_is_that_of_what_comes_before(tmp_path: Path) -> None:
     plan = edgekit.plan(path, target=ORIN, placement={"pin": pins}, rewrite={"enable": "none"})
     model = load(path)
     scales = calibrate(model, layers(model), synthetic_inputs(model, 2))
-    built = build_reference(segmented(model, layers(model), plan), scales)
+    built = build_reference(cut_segments(model, layers(model), plan), scales)
     assert built.outputs == ("boxes", "scores")
     found = accuracy(model, built, synthetic_inputs(model, 2))
     assert {part.device for part in found.per_segment} == {"DLA0", "GPU"}

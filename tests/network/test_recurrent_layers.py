@@ -15,7 +15,7 @@ from edgekit.cli import main
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
-from edgekit.placement.forecast import fixes, timer_of
+from edgekit.placement.forecast import find_fixes, make_timer
 from edgekit.targets.loader import get
 
 ORIN = "jetson-agx-orin-64gb"
@@ -148,8 +148,8 @@ def test_on_a_dla_it_would_be_written_out_step_by_step(tmp_path: Path) -> None:
         board = get(ORIN)
         graph = layers(load(path))
         judged = judge(graph, board)
-        clock = timer_of(graph, judged, board)
-        (fix,) = fixes(graph, judged, clock)
+        clock = make_timer(graph, judged, board)
+        (fix,) = find_fixes(graph, judged, clock)
         return float(fix.auto_us or 0.0)
 
     assert then(120) - then(60) == pytest.approx(then(180) - then(120), rel=0.05)

@@ -20,7 +20,7 @@ from edgekit.network.model import Model, Network
 from edgekit.network.session import session
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.scales import Scales
 from edgekit.reference.accuracy import accuracy
@@ -53,7 +53,7 @@ def network() -> tuple[Model, Network, Scales]:
 def built(network: tuple[Model, Network, Scales], precision: str, segments: int) -> Artefacts:
     model, net, scales = network
     placed = place_all(net, precision, lambda i: i * segments // len(net.layers))
-    return build_reference(segmented(model, net, plan_of(placed)), scales)
+    return build_reference(cut_segments(model, net, plan_of(placed)), scales)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.session import session
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.cache_files import show_document
 from edgekit.quantize.caches import cache_of, edit, load_cache
 from edgekit.quantize.calibration.calibrate import scales_from
@@ -293,7 +293,7 @@ def test_a_mask_that_masked_nothing_while_it_was_calibrated_still_masks(tmp_path
     scales = scales_from(network, measure(model, feeds(8, TOKENS), network=network), "minmax")
     assert "bias" in scales.missing
     plan = plan_of(place_all(network, "int8", lambda index: 0))
-    runner = Runner(build_reference(segmented(model, network, plan), scales))
+    runner = Runner(build_reference(cut_segments(model, network, plan), scales))
     reference = session(model)
     for feed in feeds(3, 5, seed=2):
         (real,) = reference.run(["y"], feed)

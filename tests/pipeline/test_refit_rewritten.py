@@ -22,7 +22,7 @@ from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.rewrite_proofs import verify_rewrites
 from edgekit.pipeline.steps.rewrite import model, other_weights, used_rewrites
 from edgekit.rewriting.provenance.other_weights import reweigh
-from edgekit.rewriting.provenance.record import record_of
+from edgekit.rewriting.provenance.record import read_record
 from tests.bundles.bundle_toys import document_of
 from tests.pipeline.nets import small_config, small_net
 
@@ -54,7 +54,7 @@ def test_other_weights_are_those_of_the_other_model_rewritten(folder):
     with opened(folder, "tuned.yaml") as pipeline:
         expected = model(pipeline.context)
     assert made.digest == expected.digest
-    assert record_of(made).original == load(folder / "tuned.onnx").digest
+    assert read_record(made).original == load(folder / "tuned.onnx").digest
 
 
 def test_a_rewritten_file_is_refitted_from_the_original_onnx_and_from_its_like(folder):

@@ -22,7 +22,7 @@ from edgekit.placement.forecast import forecast
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import plan_value
 from edgekit.placement.without_rewrites import better_without
-from edgekit.rewriting.provenance.record import record_of
+from edgekit.rewriting.provenance.record import read_record
 from tests.rewriting.nets import net, node, weight
 from tests.rewriting.real_nets import unet
 
@@ -102,7 +102,7 @@ def test_always_uses_them_and_rewrite_itself_rewrites(opened, folder):
     assert not any("not used" in note for note in notes)
     names = [item.rewrite for item in used_rewrites(always.context).applied]
     assert set(names) == {"deconv-padding"}
-    assert record_of(model(always.context)) is not None
+    assert read_record(model(always.context)) is not None
     document = opened().rewrite(folder / "out.onnx").to_json()
     assert [item["rewrite"] for item in document["rewrites"]] == names
     assert document["notes"] == []

@@ -7,7 +7,7 @@ import pytest
 
 from edgekit.config.loader import load_config
 from edgekit.dla.judge import judge
-from edgekit.dla.precision import lowering
+from edgekit.dla.precision import plan_lowering
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.cache import Cache
@@ -76,7 +76,7 @@ def test_the_board_builds_from_a_model_with_the_scales_and_precisions_of_the_pla
     judged = judge(layers(model), get(ORIN), tensorrt="11.4.1")
     for row in result.document.plan.layers:
         assert judged.precision_of(row.name) == row.precision
-    assert set(lowering(plain, scales.scales, fp16).tensors) == scales.quantised
+    assert set(plan_lowering(plain, scales.scales, fp16).tensors) == scales.quantised
 
 
 def test_nothing_is_done_twice(whole):

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from edgekit.dla.judge import judge
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.targets.loader import get
@@ -71,7 +71,7 @@ def judged(net: Network, seed: int, precision: str = "int8") -> Judgement:
         name: replace(v, ok=v.ok and not name.startswith("softmax") and rng.random() > 0.1)
         for name, v in found.verdicts.items()
     }
-    groups = candidates(net, {name: v.ok for name, v in verdicts.items()})
+    groups = find_candidates(net, {name: v.ok for name, v in verdicts.items()})
     on_dla = {name for group in groups if group.retained for name in group.layers}
     placed = {name: "DLA" if name in on_dla else "GPU" for name in verdicts}
     return replace(found, verdicts=verdicts, candidates=groups, placed=placed)

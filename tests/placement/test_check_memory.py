@@ -2,7 +2,7 @@
 
 from edgekit.dla.judge import judge
 from edgekit.network.model import Layer, Network, Tensor
-from edgekit.placement.check import memory_of, memory_warnings
+from edgekit.placement.check import assess_memory, memory_warnings
 from edgekit.targets.loader import get
 
 ORIN = get("jetson-agx-orin-64gb")
@@ -30,7 +30,7 @@ def test_a_disputed_size_keeps_the_dla_and_is_reported_with_both_sources() -> No
     for maps, disputed, refused in ((3584, 0, 0), (4096, 1, 0), (8192, 0, 1)):
         network = _convolution(maps)
         judgement = judge(network, ORIN, precision="int8", tensorrt="10.3")
-        needs = memory_of(network, judgement, ORIN)
+        needs = assess_memory(network, judgement, ORIN)
         assert sum(len(one.disputed) for one in needs.held) == disputed
         assert len(needs.refused) == refused
         assert judgement.placed == {"c": "GPU" if refused else "DLA"}

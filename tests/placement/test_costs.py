@@ -54,7 +54,7 @@ def fitting() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def rows(fitting: ModuleType) -> list[Any]:
-    anchors: list[Any] = fitting.anchors()
+    anchors: list[Any] = fitting.read_anchors()
     return anchors
 
 
@@ -93,7 +93,7 @@ def test_sealed_rows_are_scored_once(
     monkeypatch.setattr(
         fitting, "cost_data", lambda name: data if name == "anchors" else cost_data(name)
     )
-    assert fitting.anchors() == []
+    assert fitting.read_anchors() == []
     text = fitting.unseal()
     assert text.count("predicted_us") == 2
     fitting.SEALED.write_text(text, encoding="utf-8")
@@ -135,7 +135,7 @@ def test_the_network_of_every_row_can_be_made(fitting: ModuleType) -> None:
 
 @pytest.mark.whole
 def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]) -> None:
-    found = fitting.errors(rows, fitting.constants_now())
+    found = fitting.relative_errors(rows, fitting.current_constants())
     path = Path(__file__).parents[2] / "targets" / "costs" / "error.yaml"
     assert fitting.error_file(rows, found) == path.read_text(encoding="utf-8")
     by = model_errors()
@@ -151,7 +151,7 @@ def test_a_network_left_out_is_predicted_as_written(fitting: ModuleType, rows: l
     works = fitting.Works(whole)
     left = [fitting.family(row.row["network"]) == "googlenet" for row in whole]
     inside = np.array([not one for one in left])
-    predicted = works.predict(fitting.fit(works, inside, fitting.constants_now()))
+    predicted = works.predict(fitting.fit(works, inside, fitting.current_constants()))
     written = [us[0] for row, us in zip(rows, cost_data("left_out")["us"], strict=True) if us]
     # the fit's flat directions end elsewhere on another processor's linear algebra: 3.2 % was seen
     for number in np.flatnonzero(~inside):
@@ -161,7 +161,7 @@ def test_a_network_left_out_is_predicted_as_written(fitting: ModuleType, rows: l
 @pytest.mark.whole
 def test_all_rows_at_once_are_predicted_as_one_by_one(fitting: ModuleType, rows: list[Any]) -> None:
     some = [row for row in rows if "side" not in row.row][::20]
-    constants = fitting.constants_now()
+    constants = fitting.current_constants()
     together = fitting.Works(some).predict(constants)
     for row, us in zip(some, together, strict=True):
         assert us == pytest.approx(row.predict(constants), rel=1e-3)
@@ -169,7 +169,7 @@ def test_all_rows_at_once_are_predicted_as_one_by_one(fitting: ModuleType, rows:
 
 @pytest.mark.whole
 def test_few_networks_are_off_by_a_factor_of_2(fitting: ModuleType, rows: list[Any]) -> None:
-    found = fitting.errors(rows, fitting.constants_now())
+    found = fitting.relative_errors(rows, fitting.current_constants())
     far = {
         row.row["network"]
         for row, error in zip(rows, found, strict=True)
@@ -518,7 +518,7 @@ def test_new_rows_are_held_out_once_each_and_exclusions_say_why() -> None:
 def test_networks_of_rows_have_the_published_work(
     fitting: ModuleType, row: dict[str, Any], gmac: float, million_weights: float
 ) -> None:
-    network = fitting.network_of(row)
+    network = fitting.make_network(row)
     macs = sum(layer.macs or 0 for layer in network.layers)
     weights = sum(layer.weight_elements or 0 for layer in network.layers)
     assert macs / 1e9 == pytest.approx(gmac, rel=0.07)
@@ -526,7 +526,7 @@ def test_networks_of_rows_have_the_published_work(
 
 
 def test_yolo11_for_the_dla_has_the_layers_that_its_authors_list(fitting: ModuleType) -> None:
-    network = fitting.network_of({"network": "yolo11n_dla", "size": [640, 640]})
+    network = fitting.make_network({"network": "yolo11n_dla", "size": [640, 640]})
     kinds = [layer.kind for layer in network.layers]
     assert {kind: kinds.count(kind) for kind in ("CONVOLUTION", "CONCATENATION", "SOFTMAX")} == {
         "CONVOLUTION": 89,
@@ -534,8 +534,8 @@ def test_yolo11_for_the_dla_has_the_layers_that_its_authors_list(fitting: Module
         "SOFTMAX": 1,
     }
     parts = [f"yolo11n_{part}" for part in ("backbone", "neck", "classes")]
-    whole = fitting.network_of({"network": "yolo11n", "size": [640, 640]})
-    inside = [fitting.network_of({"network": part, "size": [640, 640]}) for part in parts]
+    whole = fitting.make_network({"network": "yolo11n", "size": [640, 640]})
+    inside = [fitting.make_network({"network": part, "size": [640, 640]}) for part in parts]
     assert sum(len(part.layers) for part in inside) < len(whole.layers)
 
 

@@ -13,7 +13,7 @@ from edgekit.dla.verdicts import Judgement
 from edgekit.network.model import Network
 from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.model import CostModel
-from edgekit.placement.costs.regions import regions_of
+from edgekit.placement.costs.regions import find_regions
 from edgekit.placement.forecast import forecast
 from edgekit.placement.kernels import join
 from edgekit.placement.placing import place, prepare
@@ -45,20 +45,20 @@ def model() -> CostModel:
 def test_attention_saves_its_softmax_and_a_convolutional_network_nothing(
     net: Network, tmp_path: Path
 ) -> None:
-    found = regions_of(model(), net, {})
+    found = find_regions(model(), net, {})
     saving = {net.layers[i].kind for i, us in found.saved_us.items() if us}
     assert {"MATRIX_MULTIPLY", "SOFTMAX"} <= saving
     assert saving <= set(layer_kinds().regions.fused)
     inside = {i for part in found.parts for i in part.layers}
     kinds = {net.layers[i].kind for i in inside if net.layers[i].op not in ("Gemm", "MatMul")}
     assert "CONVOLUTION" not in kinds
-    assert regions_of(model(), resnet50(tmp_path), {}).parts == ()
+    assert find_regions(model(), resnet50(tmp_path), {}).parts == ()
 
 
 def test_a_layer_that_a_dla_can_run_saves_nothing_for_certain(net: Network) -> None:
     soft = next(i for i, layer in enumerate(net.layers) if layer.kind == "SOFTMAX")
-    assert regions_of(model(), net, {}).saved_us[soft] > 0
-    assert soft not in regions_of(model(), net, {net.layers[soft].name: True}).saved_us
+    assert find_regions(model(), net, {}).saved_us[soft] > 0
+    assert soft not in find_regions(model(), net, {net.layers[soft].name: True}).saved_us
 
 
 def test_check_and_plan_say_the_same(net: Network, judged: Judgement) -> None:

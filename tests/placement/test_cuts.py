@@ -18,7 +18,7 @@ from edgekit.dla.verdicts import LoadableCandidate
 from edgekit.errors import EdgekitError
 from edgekit.network.model import Network
 from edgekit.placement.check import CheckResult, check_model
-from edgekit.placement.forecast import timer_of
+from edgekit.placement.forecast import make_timer
 from edgekit.saved_documents import read_document
 from tests import exports
 
@@ -108,7 +108,7 @@ def beginnings(network: Network, able: set[str]) -> Iterator[tuple[str, ...]]:
 def test_no_other_beginning_takes_less_of_the_gpu(tmp_path: Path, erfs: tuple[str, ...]) -> None:
     result = check_model(blocks(tmp_path, erfs), target=BOARD, precision="fp16")
     network, judgement = result.network, result.judgement
-    clock = timer_of(network, judgement, result.target)
+    clock = make_timer(network, judgement, result.target)
     assert clock is not None
     able = {name for name, verdict in judgement.verdicts.items() if verdict.placeable}
     least = min(

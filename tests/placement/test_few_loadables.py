@@ -17,14 +17,14 @@ import yaml
 
 import edgekit
 from edgekit.dla.judge import judge
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.dla.verdicts import LoadableCandidate
 from edgekit.errors import EdgekitError
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement import placing
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.placement.costs.kernel_costs import noise
-from edgekit.placement.forecast import timer_of
+from edgekit.placement.forecast import make_timer
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import (
     SECOND_METRICS,
@@ -84,7 +84,7 @@ def query(network: Network, **options: object) -> PlacementQuery:
         name: replace(one, ok=one.ok and not name.startswith("softmax"))
         for name, one in found.verdicts.items()
     }
-    groups = candidates(network, {name: one.ok for name, one in verdicts.items()})
+    groups = find_candidates(network, {name: one.ok for name, one in verdicts.items()})
     on_dla = {name for group in groups if group.retained for name in group.layers}
     judgement = replace(
         found,
@@ -102,7 +102,7 @@ def second(plan: Plan) -> float:
 
 def without_the_choice(monkeypatch: pytest.MonkeyPatch, request: PlacementQuery) -> Plan:
     with monkeypatch.context() as patched:
-        patched.setattr(placing, "with_few_loadables", lambda optimum, chosen, *_: chosen)
+        patched.setattr(placing, "reduce_loadables", lambda optimum, chosen, *_: chosen)
         return request.plan()
 
 
@@ -180,7 +180,7 @@ def best_single_cut(result: CheckResult, metric: str) -> int:
     A cut's first part runs on a core, as far as one can run it, and the rest on the GPU.
     """
     network, judgement = result.network, result.judgement
-    clock = timer_of(network, judgement, result.target)
+    clock = make_timer(network, judgement, result.target)
     assert clock is not None
     outside: set[str] = set()
     part: list[Layer] = []
@@ -198,7 +198,7 @@ def best_single_cut(result: CheckResult, metric: str) -> int:
     count = min(found)[1]
     able = {one.name: True for one in part[:count]}
     inside = replace(network, layers=tuple(part[:count]))
-    return len(candidates(inside, able, judgement.slots, judgement.precision))
+    return len(find_candidates(inside, able, judgement.slots, judgement.precision))
 
 
 def no_more_than_any_cut(path: Path, objective: str, metric: str) -> None:

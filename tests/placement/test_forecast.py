@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.dla.judge import judge
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Model, Network, Tensor
 from edgekit.placement.forecast import (
     automatic_transitions,
-    combined_fix,
-    fixes,
+    combine_fixes,
+    find_fixes,
     forecast,
-    timer_of,
+    make_timer,
 )
 from edgekit.placement.placing import place
 from edgekit.rewriting.rewrite import rewrite
@@ -79,7 +79,7 @@ def test_power_modes_and_boards_without_cost_data(small: Network) -> None:
     strange = replace(target, gpu=replace(target.gpu, arch="hopper"))
     assert forecast(small, verdicts, strange) is None
     # without times, fixes still say what becomes of the loadables
-    (first, *_) = fixes(small, verdicts, None)
+    (first, *_) = find_fixes(small, verdicts, None)
     assert first.gain_us is None
     assert first.dla_layers > sum(place == "DLA" for place in verdicts.placed.values())
 
@@ -87,8 +87,8 @@ def test_power_modes_and_boards_without_cost_data(small: Network) -> None:
 def test_a_fix_says_what_the_rewrite_then_does(model: Model, small: Network) -> None:
     target = get(ORIN)
     verdicts = judge(small, target)
-    clock = timer_of(small, verdicts, target)
-    found = {fix.rules: fix for fix in fixes(small, verdicts, clock)}
+    clock = make_timer(small, verdicts, target)
+    found = {fix.rules: fix for fix in find_fixes(small, verdicts, clock)}
     fix = next(f for rules, f in found.items() if rules[0].startswith("reduce."))
     mended, applied, *_ = rewrite(model, target, precision="int8", enable=["global-average-pool"])
     assert applied
@@ -110,21 +110,21 @@ def test_a_fix_says_what_the_rewrite_then_does(model: Model, small: Network) -> 
 def test_fixes_are_ordered_and_leave_out_what_nobody_can_mend(small: Network) -> None:
     target = get(ORIN)
     verdicts = judge(small, target)
-    found = fixes(small, verdicts, timer_of(small, verdicts, target))
+    found = find_fixes(small, verdicts, make_timer(small, verdicts, target))
     gains = [fix.gain_us or 0 for fix in found]
     assert gains == sorted(gains, reverse=True)
     blamed = [name for fix in found for name in fix.layers]
     refused = [name for name, verdict in verdicts.verdicts.items() if not verdict.ok]
     assert sorted(blamed) == sorted(refused)
-    assert fixes(small, judge(small, target, precision="fp32"), None) == ()
-    assert fixes(small, judge(small, get("jetson-agx-thor")), None) == ()
+    assert find_fixes(small, judge(small, target, precision="fp32"), None) == ()
+    assert find_fixes(small, judge(small, get("jetson-agx-thor")), None) == ()
 
 
 def test_all_fixes_together_put_everything_on_the_dla(small: Network) -> None:
     target = get(ORIN)
     verdicts = judge(small, target)
-    clock = timer_of(small, verdicts, target)
-    both = combined_fix(small, verdicts, clock, fixes(small, verdicts, clock))
+    clock = make_timer(small, verdicts, target)
+    both = combine_fixes(small, verdicts, clock, find_fixes(small, verdicts, clock))
     assert both.dla_layers == len(small.layers)
     assert (both.loadables, both.candidates, both.dla_macs_fraction) == (1, 1, 1.0)
 
@@ -154,7 +154,7 @@ def placements(draw: st.DrawFn) -> tuple[Network, Judgement, list[tuple[int, int
     edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
     net = graph(edges, count)
     ok = {f"l{i}": draw(st.booleans()) for i in range(count)}
-    groups = candidates(net, ok, draw(st.integers(0, 3)))
+    groups = find_candidates(net, ok, draw(st.integers(0, 3)))
     on_dla = {name for group in groups if group.retained for name in group.layers}
     placed = {name: "DLA" if name in on_dla else "GPU" for name in ok}
     return net, Judgement("t", "int8", "10.3", {}, groups, placed), edges
@@ -187,7 +187,7 @@ def test_what_no_fix_brings_to_the_dla_is_no_fix() -> None:
     net = replace(net, layers=(net.layers[0], product, net.layers[2]))
     verdicts = judge(net, target)
     assert not verdicts.verdicts["l1"].ok
-    assert all("l1" not in fix.layers for fix in fixes(net, verdicts, None))
+    assert all("l1" not in fix.layers for fix in find_fixes(net, verdicts, None))
 
 
 def test_layers_without_scales_are_taken_to_run_in_fp16(small: Network) -> None:
@@ -218,5 +218,5 @@ def test_a_fix_does_not_count_a_loadable_that_memory_refuses() -> None:
     board = get(ORIN)
     judged = judge(net, board)
     assert [group.layers for group in judged.candidates if group.retained] == [("a",), ("c",)]
-    found = fixes(net, judged, timer_of(net, judged, board))
+    found = find_fixes(net, judged, make_timer(net, judged, board))
     assert [(fix.layers, fix.candidates, fix.loadables) for fix in found] == [(("b",), 1, 0)]

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.network.model import Network
 from edgekit.placement.placing import place, prepare
 from edgekit.placement.plan import Options, Pin, Plan, plan_from_json
@@ -154,7 +154,7 @@ def test_the_builder_ends_at_the_plan_or_the_plan_says_so(seed: int) -> None:
     types = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plan.layers}
     assert plan.builder is not None
     assert plan.builder.device_types == types
-    groups = candidates(net, {name: kind == "DLA" for name, kind in types.items()})
+    groups = find_candidates(net, {name: kind == "DLA" for name, kind in types.items()})
     assert plan.builder.candidates == len(groups)
     made = {frozenset(group.layers) for group in groups if group.retained}
     matches = made == {frozenset(one.layers) for one in plan.loadables}

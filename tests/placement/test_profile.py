@@ -13,7 +13,7 @@ import pytest
 
 from edgekit.benchmark.document import read_bench
 from edgekit.errors import DataError
-from edgekit.placement.profiles.engine_times import EngineTimes, layout_of, same_elements
+from edgekit.placement.profiles.engine_times import EngineTimes, parse_layout, same_elements
 from edgekit.placement.profiles.profile import Profile
 from edgekit.placement.profiles.reader import read_profile
 from tests.buildlog import timing_log as tl
@@ -139,12 +139,12 @@ def test_layer_information_has_formats(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_formats(text: str, layout: tuple[str, str] | None) -> None:
-    assert layout_of(text) == layout
+    assert parse_layout(text) == layout
 
 
 def test_a_dlas_own_formats() -> None:
-    assert layout_of("Int8(50176,1:4,224,1)", dla=True) == ("int8", "DLA_HWC4")
-    assert layout_of("Int8(172032,57344,256,1)", dla=True) == ("int8", "DLA_LINEAR")
+    assert parse_layout("Int8(50176,1:4,224,1)", dla=True) == ("int8", "DLA_HWC4")
+    assert parse_layout("Int8(172032,57344,256,1)", dla=True) == ("int8", "DLA_LINEAR")
     assert same_elements("Half(8,4:2,1)", "Half(16,4:2,1)")
     assert not same_elements("Half(8,4:2,1)", "Half(8,4,1)")
 

@@ -16,7 +16,7 @@ from edgekit.errors import DataError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.synthetic import synthetic_inputs
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.caches import CalibrationCache, scales_of
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.needs import needs
@@ -192,5 +192,5 @@ def _decided(
     devices = ["DLA0" if side else "GPU" for side, _ in groupby(sides)]
     precision: Callable[[Layer], str] = lambda layer: precisions[layer.name]  # noqa: E731
     placed = place_all(network, precision, runs.__getitem__, devices.__getitem__)
-    plan = segmented(model, network, plan_of(placed))
+    plan = cut_segments(model, network, plan_of(placed))
     return numerics_module.decide(plan.graph, plan.variants[0], reading.scales)  # type: ignore[attr-defined]

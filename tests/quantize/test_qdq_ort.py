@@ -22,7 +22,7 @@ from edgekit.network.model import Model
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.writing import save
 from edgekit.network.zoo import builtin
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.qdq.to_implicit import Translated, from_qdq
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts
@@ -54,7 +54,9 @@ def built_as_written(found: Translated) -> Artefacts:
     plan = plan_of(
         place_all(net, "int8", segment=lambda i: segments[i], device=lambda _number: "DLA0")
     )
-    return build_reference(segmented(found.model, net, plan), Scales(found.scales, "qdq", "", ""))
+    return build_reference(
+        cut_segments(found.model, net, plan), Scales(found.scales, "qdq", "", "")
+    )
 
 
 def layerwise(path: Path, found: Translated, feed: Arrays) -> dict[str, tuple[float, str]]:
@@ -146,7 +148,9 @@ def test_a_small_network_from_end_to_end(small: tuple[Path, Model, list[Arrays]]
     found = from_qdq(load(path))
     net = layers_module.layers(found.model)
     plan = plan_of(place_all(net, "int8", device=lambda _number: "DLA0"))
-    built = build_reference(segmented(found.model, net, plan), Scales(found.scales, "qdq", "", ""))
+    built = build_reference(
+        cut_segments(found.model, net, plan), Scales(found.scales, "qdq", "", "")
+    )
     engine = onnx.load_from_string(full_engine(built, built.lanes[0][1][0].engine))
     assert snr_db(run(path, feeds[0])[0], run(engine, feeds[0])[0]) > 30
 

@@ -10,13 +10,13 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.dla.judge import judge
-from edgekit.dla.precision import by_quantization, lowering
+from edgekit.dla.precision import plan_lowering, precisions_by_qdq
 from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.writing import save
 from edgekit.placement.placing import place
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
@@ -94,7 +94,7 @@ def test_a_valid_file_of_the_same_inputs_and_outputs(lowered, tmp_path):
 def test_symmetric_with_the_scales_given_bit_for_bit(lowered):
     model, layers, scales, made = lowered
     found = pairs(made)
-    tensors = lowering(layers, scales.scales).tensors
+    tensors = plan_lowering(layers, scales.scales).tensors
     for scale, zero, axis in found.values():
         assert zero.dtype == np.int8
         assert not zero.any()
@@ -114,8 +114,8 @@ def test_symmetric_with_the_scales_given_bit_for_bit(lowered):
 
 def test_types_give_each_layer_the_precision_of_the_lowering(lowered):
     model, layers, scales, _ = lowered
-    wanted = lowering(layers, scales.scales).precisions
-    found = by_quantization(layers_module.layers(to_qdq(model, layers, scales.scales)))
+    wanted = plan_lowering(layers, scales.scales).precisions
+    found = precisions_by_qdq(layers_module.layers(to_qdq(model, layers, scales.scales)))
     assert {name for name, own in wanted.items() if own == "fp16"} == {"g"}
     assert {name: found[name] for name in wanted} == wanted
 
@@ -126,7 +126,7 @@ def test_there_and_back(lowered):
     assert set(back.model.weights) == set(model.weights)
     for name, value in model.weights.items():
         np.testing.assert_array_equal(back.model.weights[name], value)
-    for name in lowering(layers, scales.scales).tensors:
+    for name in plan_lowering(layers, scales.scales).tensors:
         assert back.scales[name] == np.float32(scales.scales[name])
     feed = feeds()[0]
     np.testing.assert_array_equal(run(_whole(back.model), feed)[0], run(_whole(model), feed)[0])
@@ -149,18 +149,18 @@ def test_layers_outside_of_int8_get_fp16_types(lowered, tmp_path):
     feed = feeds()[0]
     close, exact = run(tmp_path / "half.onnx", feed)[0], run(_whole(wide), feed)[0]
     assert snr_db(exact, close) > 30
-    found = by_quantization(layers_module.layers(made))
+    found = precisions_by_qdq(layers_module.layers(made))
     assert found["g"] == "fp16"
     assert found["s"] == "int8"
 
 
 def test_the_emulated_build_is_what_the_file_computes(lowered):
     model, layers, scales, made = lowered
-    plan_scales = replace(scales, quantised=frozenset(lowering(layers, scales.scales).tensors))
+    plan_scales = replace(scales, quantised=frozenset(plan_lowering(layers, scales.scales).tensors))
     board = get("jetson-agx-orin-64gb")
     judgement = judge(layers, board, tensorrt="11.4.1", lowers=True, scales=scales.scales)
     plan = place(layers, judgement, board, precision="int8")
-    runner = Runner(build_reference(segmented(model, layers, plan), plan_scales), stripped=False)
+    runner = Runner(build_reference(cut_segments(model, layers, plan), plan_scales), stripped=False)
     for feed in feeds():
         assert snr_db(run(_whole(made), feed)[0], runner.run(feed)["y"]) > 40
 
@@ -262,7 +262,7 @@ def test_there_and_back_by_way_of_fp16_types(lowered, fp16_layers):
     for name, value in model.weights.items():
         given = value.astype(np.float16).astype(np.float32) if name in halved else value
         np.testing.assert_array_equal(back.model.weights[name], given)
-    again = lowering(layers, scales.scales, fp16_layers).tensors
+    again = plan_lowering(layers, scales.scales, fp16_layers).tensors
     assert {name: np.float32(scales.scales[name]) for name in again}.items() <= back.scales.items()
 
 

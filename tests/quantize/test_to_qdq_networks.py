@@ -18,7 +18,7 @@ from edgekit.network.lowering import layers as layers_module
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.writing import save
 from edgekit.network.zoo import builtin
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
@@ -38,7 +38,7 @@ def test_kernels_give_the_codes_of_the_file(name, tmp_path):
     feeds = [dict(feed) for feed in synthetic_inputs(model, 2, 0)]
     scales = calibrate(model, layers, feeds)
     made = to_qdq(model, layers, scales.scales, float16=False)
-    lowering = precision.lowering(layers, scales.scales)
+    lowering = precision.plan_lowering(layers, scales.scales)
     back = from_qdq(made)
     for tensor in lowering.tensors:
         assert back.scales[tensor] == np.float32(scales.scales[tensor])
@@ -54,7 +54,7 @@ def test_kernels_give_the_codes_of_the_file(name, tmp_path):
         segments.append(number)
     placed = place_all(layers, "int8", segment=lambda i: segments[i], device=lambda _n: "DLA0")
     typed = replace(scales, quantised=frozenset(lowering.tensors))
-    built = build_reference(segmented(model, layers, plan_of(placed)), typed)
+    built = build_reference(cut_segments(model, layers, plan_of(placed)), typed)
 
     written = {out for node in made.proto.graph.node for out in node.output}
     parts = built.lanes[0][1]

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from edgekit.network.model import Model
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference
@@ -22,7 +22,7 @@ F = np.float32
 def built(model: Model, scales: Mapping[str, float], device: str = "DLA0") -> Artefacts:
     values = Scales({k: float(F(v)) for k, v in scales.items()}, "minmax", "by hand", "0")
     plan = plan_of(place_all(network_of(model), "int8", device=lambda _: device))
-    return build_reference(segmented(model, network_of(model), plan), values)
+    return build_reference(cut_segments(model, network_of(model), plan), values)
 
 
 def values_of(rng: np.random.Generator, shape: Sequence[int], scale: float) -> np.ndarray:

@@ -13,7 +13,7 @@ import pytest
 from edgekit.errors import DataError
 from edgekit.network.model import Model, Network
 from edgekit.placement.plan import Plan
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.scales import Scales
 from edgekit.reference import sensitivity as running
@@ -79,7 +79,7 @@ def measured(net: tuple[Model, Network, Plan], **options: int) -> tuple[Sensitiv
     model, network, plan = net
     data = inputs_of(model)
     scales = calibrate(model, network, data, method="minmax")
-    return analyse(segmented(model, network, plan), scales, data, **options), scales, data
+    return analyse(cut_segments(model, network, plan), scales, data, **options), scales, data
 
 
 def alone(plan: Plan, layers: Sequence[str]) -> Plan:
@@ -110,7 +110,7 @@ def test_it_is_what_a_whole_build_of_each_kernel_gives(batch: int) -> None:
     for item in found.impacts:
         if item.name in ("joined", "flat"):
             continue  # what only moves values follows its neighbours, which are FP32 in that build
-        built = build_reference(segmented(model, network, alone(plan, item.layers)), scales)
+        built = build_reference(cut_segments(model, network, alone(plan, item.layers)), scales)
         naive = accuracy(model, built, data)
         assert item.snr_db == pytest.approx(naive.snr_db, abs=0.01)
         assert item.cosine == pytest.approx(naive.cosine, abs=1e-7)
@@ -141,7 +141,7 @@ def test_little_memory_gives_the_same_in_more_passes() -> None:
     data = inputs_of(model)
     scales = calibrate(model, network, data, method="minmax")
     few = analyse(
-        segmented(model, network, plan),
+        cut_segments(model, network, plan),
         scales,
         data,
         memory=1,
@@ -187,7 +187,7 @@ def test_a_layer_that_mixes_the_batch_is_not_stacked() -> None:
     found, scales, data = measured(net)
     model, network, plan = net
     for item in found.impacts:
-        built = build_reference(segmented(model, network, alone(plan, item.layers)), scales)
+        built = build_reference(cut_segments(model, network, alone(plan, item.layers)), scales)
         assert item.snr_db == pytest.approx(accuracy(model, built, data).snr_db, abs=0.01)
 
 
@@ -212,11 +212,11 @@ def test_no_inputs_and_inputs_that_do_not_fit_are_refused() -> None:
     model, network, plan = residual()
     scales = calibrate(model, network, inputs_of(model))
     with pytest.raises(DataError, match="no data"):
-        analyse(segmented(model, network, plan), scales, [])
+        analyse(cut_segments(model, network, plan), scales, [])
     with pytest.raises(DataError, match="shape"):
         analyse(
-            segmented(model, network, plan), scales, [{"x": np.zeros((1, 3, 4, 4), np.float32)}]
+            cut_segments(model, network, plan), scales, [{"x": np.zeros((1, 3, 4, 4), np.float32)}]
         )
     bad = np.full((1, 3, 8, 8), np.inf, np.float32)
     with pytest.raises(DataError, match="NaN or infinity in 'y'"):
-        analyse(segmented(model, network, plan), scales, [{"x": bad}])
+        analyse(cut_segments(model, network, plan), scales, [{"x": bad}])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.reference.accuracy import accuracy, describe_parts
 from edgekit.reference.build import build_reference
 from edgekit.reference.proposal import reaches
@@ -24,7 +24,7 @@ def measured(scale: float, inputs: int) -> dict:
     )
     network = network_of(model)
     plan = plan_of(place_all(network, "fp16", lambda i: i // 2))
-    artefacts = build_reference(segmented(model, network, plan), None)
+    artefacts = build_reference(cut_segments(model, network, plan), None)
     rng = np.random.default_rng(5)
     feeds = [{"x": rng.standard_normal((1, 8), np.float32)} for _ in range(inputs)]
     return accuracy(model, artefacts, feeds)
@@ -63,7 +63,7 @@ def maps(gains: tuple[float, float], biases: tuple[float, float], *, outputs: li
     )
     network = network_of(model)
     artefacts = build_reference(
-        segmented(model, network, plan_of(place_all(network, "fp16"))), None
+        cut_segments(model, network, plan_of(place_all(network, "fp16"))), None
     )
     rng = np.random.default_rng(5)
     feeds = [{"x": rng.standard_normal((1, 2, 4, 4), np.float32)} for _ in range(4)]

@@ -14,7 +14,7 @@ from edgekit.network.loading.load import canonical
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
 from edgekit.network.session import session
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.reference.accuracy import accuracy
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference, full_engine
@@ -67,7 +67,7 @@ def image(seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10])
 def test_fp32_cut_is_bit_equal_without_optimisations(size: int) -> None:
     plan = plan_of(place_all(NETWORK, "fp32", lambda i: i // size))
-    artefacts = build_reference(segmented(MODEL, NETWORK, plan), None)
+    artefacts = build_reference(cut_segments(MODEL, NETWORK, plan), None)
     assert len(artefacts.lanes[0][1]) == -(-10 // size)
     expected = session(MODEL, optimise=False).run(None, image())[0]
     found = Runner(artefacts, optimise=False).run(image())["y"]
@@ -78,7 +78,7 @@ def test_fp32_cut_is_bit_equal_without_optimisations(size: int) -> None:
 
 def test_segments_name_their_borders() -> None:
     plan = plan_of(place_all(NETWORK, "fp32", lambda i: i // 2))
-    segments = build_reference(segmented(MODEL, NETWORK, plan), None).lanes[0][1]
+    segments = build_reference(cut_segments(MODEL, NETWORK, plan), None).lanes[0][1]
     assert [s.index for s in segments] == [0, 1, 2, 3, 4]
     assert [s.device for s in segments] == ["GPU", "DLA0", "GPU", "DLA0", "GPU"]
     assert segments[0].inputs == ("x",)
@@ -105,7 +105,7 @@ def with_shuffle(before: str, segment_of_shuffle: int) -> tuple[Network, list[in
 def test_segment_of_inserted_layers_disappears() -> None:
     network, segments = with_shuffle("y", 1)
     plan = plan_of(place_all(network, "fp32", segments.__getitem__))
-    cuts = build_reference(segmented(MODEL, network, plan), None).lanes[0][1]
+    cuts = build_reference(cut_segments(MODEL, network, plan), None).lanes[0][1]
     assert [s.layers[-2:] for s in cuts] == [("mean_pool", "flat"), ("shuffle", "y")]
     assert [s.index for s in cuts] == [0, 1]
 
@@ -114,7 +114,7 @@ def test_nodes_of_no_layer_stay_with_what_they_read() -> None:
     layers = tuple(layer for layer in NETWORK.layers if layer.name not in ("flat", "c1"))
     network = replace(NETWORK, layers=layers)
     plan = plan_of(place_all(network, "fp32", lambda i: 0 if i < 7 else 1))
-    artefacts = build_reference(segmented(MODEL, network, plan), None)
+    artefacts = build_reference(cut_segments(MODEL, network, plan), None)
     assert [s.outputs for s in artefacts.lanes[0][1]] == [("flat",), ("y",)]
     expected = session(MODEL, optimise=False).run(None, image())[0]
     assert np.array_equal(Runner(artefacts, optimise=False).run(image())["y"], expected)
@@ -123,7 +123,7 @@ def test_nodes_of_no_layer_stay_with_what_they_read() -> None:
 def test_a_plan_out_of_order_is_refused() -> None:
     plan = plan_of(place_all(NETWORK, "fp32", lambda i: 0 if i == 5 else 1))
     with pytest.raises(BuildError, match="before it is written") as caught:
-        build_reference(segmented(MODEL, NETWORK, plan), None)
+        build_reference(cut_segments(MODEL, NETWORK, plan), None)
     assert caught.value.code == "build.order"
     assert caught.value.where == "sum"
 
@@ -131,7 +131,7 @@ def test_a_plan_out_of_order_is_refused() -> None:
 def test_a_plan_of_another_model_is_refused() -> None:
     plan = plan_of(place_all(NETWORK, "fp32")[:-1])
     with pytest.raises(BuildError, match="does not place 1 layer, such") as caught:
-        build_reference(segmented(MODEL, NETWORK, plan), None)
+        build_reference(cut_segments(MODEL, NETWORK, plan), None)
     assert caught.value.where == "y"
 
 
@@ -139,7 +139,7 @@ def test_two_lanes_share_engines_and_weights() -> None:
     lane0 = place_all(NETWORK, "fp16", lambda i: i // 5, ("GPU", "DLA0").__getitem__)
     lane1 = place_all(NETWORK, "fp16", lambda i: i // 5, ("GPU", "DLA1").__getitem__)
     lane2 = place_all(NETWORK, "fp16", device=lambda _: "GPU")
-    artefacts = build_reference(segmented(MODEL, NETWORK, plan_of(lane0, lane1, lane2)), None)
+    artefacts = build_reference(cut_segments(MODEL, NETWORK, plan_of(lane0, lane1, lane2)), None)
     first, second, third = (segments for _, segments in artefacts.lanes)
     assert [s.engine for s in first] == [s.engine for s in second]
     assert [s.device for s in second] == ["GPU", "DLA1"]
@@ -154,9 +154,9 @@ def test_builds_are_reproducible_and_progress_is_reported() -> None:
     plan = plan_of(place_all(NETWORK, "fp16", lambda i: i // 3))
     progress: list[tuple[int, int]] = []
     build = build_reference(
-        segmented(MODEL, NETWORK, plan), None, progress=lambda a, b: progress.append((a, b))
+        cut_segments(MODEL, NETWORK, plan), None, progress=lambda a, b: progress.append((a, b))
     )
-    again = build_reference(segmented(residual(), NETWORK, plan), None)
+    again = build_reference(cut_segments(residual(), NETWORK, plan), None)
     assert build.engines == again.engines
     assert build.weights == again.weights
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
@@ -165,7 +165,7 @@ def test_builds_are_reproducible_and_progress_is_reported() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_engines_hold_no_weight_and_full_engines_equal_refitted_ones(precision: str) -> None:
     plan = plan_of(place_all(NETWORK, precision, lambda i: i // 4))
-    artefacts = build_reference(segmented(MODEL, NETWORK, plan), None)
+    artefacts = build_reference(cut_segments(MODEL, NETWORK, plan), None)
     for data in artefacts.engines.values():
         proto = onnx.ModelProto.FromString(data)
         for tensor in proto.graph.initializer:
@@ -204,7 +204,7 @@ def test_subgraphs_keep_what_they_capture() -> None:
     model = model_of(nodes, weights, {"x": [1, 4]}, ["y"])
     network = network_of(model)
     plan = plan_of(place_all(network, "fp16", lambda i: i))
-    artefacts = build_reference(segmented(model, network, plan), None)
+    artefacts = build_reference(cut_segments(model, network, plan), None)
     x = {"x": np.ones((1, 4), np.float32)}
     c = np.float16(np.float32(1) * np.float32(np.float16(1 / 3))).astype(np.float32)
     expected = (c + np.float32(1 / 7)).astype(np.float16).astype(np.float32)
@@ -218,7 +218,7 @@ def test_fp32_cut_around_a_loop_or_conditional_is_exact(name: str) -> None:
     network = network_of(model)
     x = {"x": np.random.default_rng(0).standard_normal((1, 8, 16, 16)).astype(np.float32)}
     plan = plan_of(place_all(network, "fp32", lambda i: i))
-    artefacts = build_reference(segmented(model, network, plan), None)
+    artefacts = build_reference(cut_segments(model, network, plan), None)
     expected = session(model, optimise=False).run(["y"], x)[0]
     assert np.allclose(run(artefacts, x)["y"], expected, atol=1e-5)
 
@@ -234,7 +234,7 @@ def test_a_given_shape_that_does_not_hold_is_named() -> None:
     model = canonical(proto, None, shapes={"n": [2, 3]})
     network = network_of(model)
     plan = plan_of(place_all(network, "fp32", lambda i: 0))
-    runner = Runner(build_reference(segmented(model, network, plan), None))
+    runner = Runner(build_reference(cut_segments(model, network, plan), None))
     assert runner.run({"x": np.float32([[1, 2, 3, -1]])})["y"].shape == (2, 3)
     with pytest.raises(ModelError, match=r"'y' is \[2, 4\] on these inputs") as raised:
         runner.run({"x": np.ones((1, 4), np.float32)})
@@ -243,7 +243,7 @@ def test_a_given_shape_that_does_not_hold_is_named() -> None:
 
 def build(precision: str = "fp32") -> Artefacts:
     return build_reference(
-        segmented(MODEL, NETWORK, plan_of(place_all(NETWORK, precision, lambda i: i // 4))), None
+        cut_segments(MODEL, NETWORK, plan_of(place_all(NETWORK, precision, lambda i: i // 4))), None
     )
 
 
@@ -275,7 +275,7 @@ def test_a_large_unstripped_engine_reads_its_weights_in_place() -> None:
     weight[3, -1] = 2
     model = model_of([node("MatMul", "x W", "y")], {"W": weight}, {"x": (1, 4)}, ["y"])
     built = build_reference(
-        segmented(model, network := network_of(model), plan_of(place_all(network, "fp32"))), None
+        cut_segments(model, network := network_of(model), plan_of(place_all(network, "fp32"))), None
     )
     tracemalloc.start()
     runner = Runner(built, stripped=False)
@@ -288,7 +288,7 @@ def test_a_large_unstripped_engine_reads_its_weights_in_place() -> None:
 def test_accuracy_of_an_exact_build_is_json_safe() -> None:
     plan = plan_of(place_all(NETWORK, "fp32"))
     result = accuracy(
-        MODEL, build_reference(segmented(MODEL, NETWORK, plan), None), [image(0), image(1)]
+        MODEL, build_reference(cut_segments(MODEL, NETWORK, plan), None), [image(0), image(1)]
     )
     assert result.exact is True
     assert result.snr_db is None
@@ -339,7 +339,7 @@ def test_weights_with_the_same_bytes_may_have_other_shapes(precision: str) -> No
     model = model_of(nodes, weights, {"x": [1, 3, 4, 4]}, ["y"])
     network = network_of(model)
     plan = plan_of(place_all(network, precision, lambda i: i))
-    artefacts = build_reference(segmented(model, network, plan), None)
+    artefacts = build_reference(cut_segments(model, network, plan), None)
     feed = {"x": np.ones((1, 3, 4, 4), "f4")}
     assert len(artefacts.values) == 1
     assert np.array_equal(Runner(artefacts).run(feed)["y"], np.full((1, 3, 4, 4), 4.5, "f4"))

@@ -9,7 +9,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.caches import load_cache, scales_of, write_cache
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.scales import Scales
@@ -43,7 +43,9 @@ def scales(model: Model, network: Network) -> Scales:
 def build(model: Model, network: Network, scales: Scales, precision: str) -> Artefacts:
     size = len(network.layers)
     return build_reference(
-        segmented(model, network, plan_of(place_all(network, precision, lambda i: i * 5 // size))),
+        cut_segments(
+            model, network, plan_of(place_all(network, precision, lambda i: i * 5 // size))
+        ),
         scales,
     )
 

@@ -19,7 +19,7 @@ import edgekit
 from edgekit.cli.main import main
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import scales_from
 from edgekit.quantize.calibration.histograms import METHODS
 from edgekit.quantize.calibration.measure import measure
@@ -196,7 +196,7 @@ def test_one_odd_input_does_not_decide(tmp_path: Path) -> None:
     plan = plan_of(place_all(network_layers, "int8", lambda index: 0))
     for method in METHODS:
         scales = scales_from(network_layers, ranges, method)
-        built = build_reference(segmented(model, network_layers, plan), scales)
+        built = build_reference(cut_segments(model, network_layers, plan), scales)
         snr[method] = accuracy(model, built, load_data(tmp_path / "fresh.npy", model)).snr_db
     assert snr[choice["method"]] > max(snr.values()) - 1, (choice, snr)
     assert min(snr.values()) < max(snr.values()) - 6, snr

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.reference.accuracy import NodePlace, accuracy
 from edgekit.reference.build import build_reference
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
@@ -28,7 +28,7 @@ def test_an_overflow_is_reported_with_the_node_that_began_it():
     )
     network = network_of(model)
     plan = plan_of(place_all(network, "fp16", lambda i: i // 2))
-    artefacts = build_reference(segmented(model, network, plan), None)
+    artefacts = build_reference(cut_segments(model, network, plan), None)
     feeds = [{"x": np.float32([[1.0, 2.0]])}, {"x": np.float32([[1.0, 200.0]])}]
     rows = {row.output: row for row in accuracy(model, artefacts, feeds).nonfinite}
     assert rows["sum"].what == "infinity"

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import BuildError
 from edgekit.network.model import Model
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference
@@ -34,7 +34,9 @@ def built(
 ) -> Artefacts:
     network = network_of(model)
     plan = plan_of(place_all(network, precision, lambda i: i // size, lambda _: device))
-    return build_reference(segmented(model, network, plan), scales_of(scales) if scales else None)
+    return build_reference(
+        cut_segments(model, network, plan), scales_of(scales) if scales else None
+    )
 
 
 def half(array: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import DataError
 from edgekit.network.model import Model
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference
@@ -46,7 +46,8 @@ def built(model: Model, precision: str) -> Artefacts:
     network = network_of(model)
     scales = replace(SCALES, scales={**SCALES.scales, "r": 0.05})
     return build_reference(
-        segmented(model, network, plan_of(place_all(network, precision, lambda i: i // 2))), scales
+        cut_segments(model, network, plan_of(place_all(network, precision, lambda i: i // 2))),
+        scales,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.network.session import WRONG_FUSIONS, session
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.scales import Scales
 from edgekit.reference.build import build_reference
 from edgekit.reference.run import Runner
@@ -20,7 +20,7 @@ def runner_of(model, precision, scales=None, *, optimise=True):
     network = network_of(model)
     plan = plan_of(place_all(network, precision, device=lambda _: "DLA0"))
     known = Scales(scales, "minmax", "by hand", "0") if scales else None
-    return Runner(build_reference(segmented(model, network, plan), known), optimise=optimise)
+    return Runner(build_reference(cut_segments(model, network, plan), known), optimise=optimise)
 
 
 def test_boards_have_the_same_list():

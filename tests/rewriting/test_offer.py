@@ -8,7 +8,7 @@ import pytest
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
-from edgekit.placement.forecast import fixes
+from edgekit.placement.forecast import find_fixes
 from edgekit.rewriting.offers import offers
 from edgekit.targets.loader import get
 from tests.rewriting.made_up import ORIN, Convolution, Sink, WholePool, classified, pooled, run
@@ -34,7 +34,7 @@ def test_a_rewrite_is_offered_where_it_would_be_applied(monkeypatch, model, some
 def test_offers_for_some_nodes_are_those_of_the_whole_network(name):
     model = load(LIGHT / f"{name}.onnx")
     network = layers(model)
-    found = fixes(network, judge(network, ORIN, precision="int8"), None)
+    found = find_fixes(network, judge(network, ORIN, precision="int8"), None)
     blamed = {layer for fix in found for layer in fix.layers}
     nodes = {node for layer in network.layers if layer.name in blamed for node in layer.origin}
     whole = offers(model, ORIN, precision="int8")

@@ -84,7 +84,7 @@ def test_where_the_pair_fails_the_sides_show_which_of_them_fails(monkeypatch):
 
     sides = counted(monkeypatch, prove, "compare")
     tried = []
-    monkeypatch.setattr(sides_module, "session_of", lambda *a: tried.append(a) or fails())
+    monkeypatch.setattr(sides_module, "start_session", lambda *a: tried.append(a) or fails())
     assert [proof(*scaled(seed)).holds() for seed in range(3)] == [True] * 3
     assert len(tried) == 1
     assert len(sides) == 3

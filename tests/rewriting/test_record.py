@@ -20,8 +20,8 @@ from edgekit.rewriting.provenance.record import (
     StoredConstant,
     WeightType,
     closure,
+    read_record,
     record_document,
-    record_of,
     with_record,
 )
 from edgekit.rewriting.rewrite import rewrite
@@ -47,7 +47,7 @@ def small(tmp_path_factory):
 
 def test_the_record_names_original_steps_and_where_weights_come_from(small):
     before, after, applied = small
-    record = record_of(after)
+    record = read_record(after)
     assert record.original == before.digest
     assert record.rounds == (tuple((a.rewrite, a.anchor) for a in applied),)
     derived = {name: item for name, item in record.weights.items() if item.sources}
@@ -55,7 +55,7 @@ def test_the_record_names_original_steps_and_where_weights_come_from(small):
     assert record.originals["fc.w"] == WeightType("float32", (10, 32))
     # what survives under its own name is not listed
     assert set(after.weights) - set(record.weights) == set(before.weights) - {"fc.w"}
-    assert record_of(before) is None
+    assert read_record(before) is None
 
 
 def test_the_same_rewriting_gives_the_same_bytes_and_no_path(small, tmp_path):
@@ -74,7 +74,7 @@ def test_the_record_survives_saving_editing_and_loading(small, tmp_path):
     save(after, tmp_path / "out.onnx")
     back = load(tmp_path / "out.onnx")
     assert metadata(back, KEY) == metadata(after, KEY)
-    assert record_of(back) == record_of(after)
+    assert read_record(back) == read_record(after)
     assert back.digest == after.digest
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))
     edited = canonical(back.proto, None, weights=back.weights, outputs=["r1"])
@@ -93,7 +93,7 @@ def test_metadata_of_others_is_dropped():
 
 def test_only_recipes_that_end_in_a_weight_are_retained_with_what_they_read():
     model = toys.taken(toys.scales(), (toys.Doubled(), "one"))
-    record = record_of(model)
+    record = read_record(model)
     assert [r.op for r in record.recipes] == ["Add", "Mul"]
     assert record.weights["s:twice:whole"].recipe == ("s:twice", "s:twice:whole")
     # the inner factor 1.0 is read by a recipe; the outer one by a node, so the model has it
@@ -103,7 +103,7 @@ def test_only_recipes_that_end_in_a_weight_are_retained_with_what_they_read():
 def test_a_second_rewriting_continues_the_first_although_inner_names_meet():
     first = toys.taken(toys.scales(), (toys.Doubled(), "one"))
     second = toys.taken(first, (toys.Doubled(), "two"))
-    record = record_of(second)
+    record = read_record(second)
     assert record.original == toys.scales().digest
     assert record.rounds == ((("doubled", "one"),), (("doubled", "two"),))
     written = [name for recipe in record.recipes for name in recipe.outputs]
@@ -117,7 +117,7 @@ def test_a_second_rewriting_continues_the_first_although_inner_names_meet():
 
 
 def test_a_recipe_of_two_outputs_is_written_once():
-    record = record_of(toys.taken(toys.product(), (toys.Halves(), "dense")))
+    record = read_record(toys.taken(toys.product(), (toys.Halves(), "dense")))
     assert [(r.op, len(r.outputs)) for r in record.recipes] == [("Split", 2)]
     assert sum(item.sources == ("w",) for item in record.weights.values()) == 2
 
@@ -178,7 +178,7 @@ def good():
 def refused(document):
     text = document if isinstance(document, str) else json.dumps(document)
     with pytest.raises(ModelError) as caught:
-        record_of(with_metadata(toys.scales(), KEY, text))
+        read_record(with_metadata(toys.scales(), KEY, text))
     error = caught.value
     assert error.code == "rewrite.record"
     assert "\n" not in error.message
@@ -258,7 +258,7 @@ JSON = st.recursive(
 def code_of(model):
     """The code of the refusal, or nothing; any other exception fails the test."""
     try:
-        record_of(model)
+        read_record(model)
     except ModelError as error:
         return error.code
     return ""
@@ -279,6 +279,6 @@ def test_a_model_raised_to_another_opset_is_recorded_from_its_original():
     graph = RewriteGraph(raise_opset(old))
     step = step_at(graph, toys.Doubled(), graph.node("one"))
     graph.apply(step)
-    record = record_of(with_record(emit(graph), graph, [toys.applied(step)], original=old))
+    record = read_record(with_record(emit(graph), graph, [toys.applied(step)], original=old))
     assert (record.original, record.opset) == (old.digest, (11, graph.opset))
     assert list(record.originals) == ["s"]

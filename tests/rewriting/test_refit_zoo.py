@@ -8,7 +8,7 @@ from edgekit.rewriting.engine.opset import RAISED, raise_opset
 from edgekit.rewriting.engine.replay import steps_again
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.provenance.other_weights import reweigh
-from edgekit.rewriting.provenance.record import record_of, with_record
+from edgekit.rewriting.provenance.record import read_record, with_record
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
 from tests.rewriting import real_nets, toys
@@ -30,7 +30,7 @@ def refits(before):
     """Compares a refit with the same steps on the other model; returns the rewritten model."""
     after, applied, *_ = rewrite(before, ORIN, precision="fp16")
     if not applied:
-        assert record_of(after) is None
+        assert read_record(after) is None
         return after
     other = other_values(before)
     graph, again = RewriteGraph(raise_opset(other)), []
@@ -59,5 +59,5 @@ def test_a_small_network(name):
     [("yolo_v5", False), ("resnet_of_torchvision", False), ("nhwc_classifier", True)],
 )
 def test_a_real_network(name, derives):
-    record = record_of(refits(getattr(real_nets, name)()))
+    record = read_record(refits(getattr(real_nets, name)()))
     assert any(item.sources for item in record.weights.values()) or not derives

@@ -17,7 +17,7 @@ from edgekit.network.writing import save
 from edgekit.rewriting.graph import Recipe
 from edgekit.rewriting.provenance import other_weights
 from edgekit.rewriting.provenance.other_weights import check_file, needed_weights, reweigh
-from edgekit.rewriting.provenance.record import KEY, closure, record_of
+from edgekit.rewriting.provenance.record import KEY, closure, read_record
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
 from tests.pipeline.nets import small_net
@@ -83,8 +83,8 @@ def test_any_number_of_rewritings_is_derived_again(order, rounds, channels, seed
     one, two = toys.scales(0, channels), toys.scales(seed, channels)
     after = often(one)
     same(reweigh(after, two), often(two))
-    assert record_of(after).original == one.digest
-    assert record_of(reweigh(after, two)).original == two.digest
+    assert read_record(after).original == one.digest
+    assert read_record(reweigh(after, two)).original == two.digest
     # from a model between two of the rewritings, too
     between = toys.taken(two, (DOUBLED, order[0]))
     same(reweigh(after, between), often(two))
@@ -113,7 +113,7 @@ def test_weights_in_a_chain_are_requested_together(monkeypatch):
     after = toys.scales()
     for anchor in ("one", "two", "three"):
         after = toys.taken(after, (DOUBLED, anchor))
-    derived = [item for item in record_of(after).weights.values() if item.recipe]
+    derived = [item for item in read_record(after).weights.values() if item.recipe]
     closures = []
     monkeypatch.setattr(
         other_weights,

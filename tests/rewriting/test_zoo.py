@@ -16,7 +16,7 @@ from edgekit.placement.forecast import forecast
 from edgekit.rewriting.engine.opset import RAISED, raise_opset
 from edgekit.rewriting.engine.replay import replay
 from edgekit.rewriting.graph import RECIPE_OPERATORS
-from edgekit.rewriting.provenance.record import KEY, record_of
+from edgekit.rewriting.provenance.record import KEY, read_record
 from edgekit.rewriting.provenance.verification import claim_of_model, verify
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
@@ -162,7 +162,7 @@ def test_networks_of_people_are_one_loadable(name, precision):
     _, judgement = judged(after, precision=precision)
     assert sum(group.retained for group in judgement.candidates) == 1
     assert_same(before, after, tolerance=3e-5)
-    assert {item.op for item in record_of(after).recipes} <= RECIPE_OPERATORS
+    assert {item.op for item in read_record(after).recipes} <= RECIPE_OPERATORS
 
 
 @pytest.mark.parametrize("name", NETS)

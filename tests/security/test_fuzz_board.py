@@ -20,12 +20,12 @@ from edgekit_device.protocol.codec import parse_json
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.protocol.server import parse_head, read_request
 from edgekit_device.protocol.serving import RunRequest
-from edgekit_device.release.journal import JOURNAL, history, read_journal, references
+from edgekit_device.release.journal import JOURNAL, read_history, read_journal, references
 from edgekit_device.release.policy import read_policy
-from edgekit_device.store.root import LINKS, Root, finish_links, intended
+from edgekit_device.store.root import LINKS, Root, finish_links, read_links
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.trust.bundle import open_bundle
-from edgekit_device.trust.signature import key_of_line, key_of_signature, keys_of_file
+from edgekit_device.trust.signature import parse_key_file, parse_key_line, parse_signature_key
 from edgekit_device.versions import parse_version
 from tests.edgekit_device.device_board import run_command
 from tests.security.security_fuzz import limits, mutated, seeds, times
@@ -59,13 +59,13 @@ def survive(read: Callable[[], Any]) -> bool:
 
 def read_signature(data: bytes) -> None:
     for found in (
-        key_of_signature(data),
-        key_of_line(data.decode("utf-8", "replace")),
-        *keys_of_file(data),
+        parse_signature_key(data),
+        parse_key_line(data.decode("utf-8", "replace")),
+        *parse_key_file(data),
     ):
         if found is not None:
             assert found.fingerprint.startswith("SHA256:")
-            assert key_of_line("x " + found.line) is not None
+            assert parse_key_line("x " + found.line) is not None
 
 
 def read_document(data: bytes) -> None:
@@ -150,8 +150,8 @@ def test_files_that_a_power_cut_or_a_disk_has_damaged(root: Root, data: bytes, n
         journal = read_journal(app)
         assert journal is None or isinstance(journal.live, bool)
         references(app)
-        history(app)
-        if intended(app.folder) is not None:
+        read_history(app)
+        if read_links(app.folder) is not None:
             finish_links(app.folder)
 
     survive(read)

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from itertools import pairwise, product
 
-from edgekit.schedule.timetable import DeviceTask, NetworkChain, Route, Workload, tasks_of
+from edgekit.schedule.timetable import DeviceTask, NetworkChain, Route, Workload, frame_tasks
 
 
 def chain(rng, name, parts, devices, rate=None, deadline_us=None):
@@ -68,7 +68,7 @@ def assignments(load):
 
 def load_used(load, number, row):
     """Returns the devices of one network."""
-    return {task.device for task in tasks_of(load, number, row)}
+    return {task.device for task in frame_tasks(load, number, row)}
 
 
 def route(rng, devices, core=1):
@@ -82,7 +82,7 @@ def route(rng, devices, core=1):
 
 def orders(load, places):
     """Yields the ends of all frames, (chain, frame): us, of every order without needless waits."""
-    tasks = [tasks_of(load, i, row) for i, row in enumerate(places)]
+    tasks = [frame_tasks(load, i, row) for i, row in enumerate(places)]
     jobs = [(i, k) for i, frames in enumerate(load.frames) for k in range(frames)]
 
     def go(done, free, ends):
@@ -111,7 +111,7 @@ def check_timetable(load, table, *, slack=1e-6):
     whole = float(load.hyperperiod_us or 0)
     busy = [[] for _ in load.devices]
     for i, frames in enumerate(load.frames):
-        tasks = tasks_of(load, i, table.places[i])
+        tasks = frame_tasks(load, i, table.places[i])
         assert len(table.starts_us[i]) == len(table.ends_us[i]) == frames
         for k in range(frames):
             now = load.arrival_us(i, k)

@@ -12,8 +12,8 @@ from edgekit.schedule.timetable import (
     SearchLimit,
     alone_us,
     best_places,
+    frame_tasks,
     steady_state,
-    tasks_of,
     timetable,
 )
 from tests.solver.several_chains import assignments, chain, check_timetable, orders, workload
@@ -119,7 +119,7 @@ def test_contention_never_makes_anything_faster_and_keeps_the_order():
     # no timetable beats the first network alone on the board, and one is as good; OR-Tools 9.15
     # calls 0.372 optimal here when all of its presolve runs
     first = replace(load, chains=load.chains[:1])
-    alone = min(sum(t.work_us for t in tasks_of(first, 0, row)) for (row,) in assignments(first))
+    alone = min(sum(t.work_us for t in frame_tasks(first, 0, row)) for (row,) in assignments(first))
     assert lower.value == pytest.approx(alone / first.chains[0].deadline_us, rel=1e-6)
     assert lower.bound <= upper.value <= 1
     assert upper.value <= stretched_value(load, lower)

@@ -6,7 +6,7 @@ from edgekit.errors import UsageError
 from edgekit.targets.board import shared_sources
 from edgekit.targets.jetpack import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
 from edgekit.targets.loader import get, names
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -35,7 +35,7 @@ ORIN = "jetson-agx-orin-64gb"
 def test_tensorrt_of_a_jetpack(board: str, jetpack: str, tensorrt: str, dla: bool) -> None:
     target = get(board)
     assert tensorrt_of_jetpack(target, jetpack) == tensorrt == tensorrt_of_jetpack(board, jetpack)
-    assert drives_dla(target, tensorrt) is dla
+    assert supports_dla(target, tensorrt) is dla
 
 
 @pytest.mark.parametrize(

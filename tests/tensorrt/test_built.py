@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import BuildError
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.reference.weights import digest_of
 from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
@@ -42,7 +42,7 @@ def built(stripped=True, refit="identical", names=NAMES):
     )
     network = network_of(model)
     lanes = lanes_of(
-        segmented(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
+        cut_segments(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
     )
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
     x, y = (NetworkTensor(name, "float32", (1, 8, 6, 6)) for name in "xy")

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgekit.dla.verdicts import Judgement, LayerVerdict, MemoryNeed
 from edgekit.placement.plan import PlannedLoadable
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.tensorrt.comparison import BuiltLoadables, InspectedLoadables, compare_build
 from edgekit.tensorrt.requests import lanes_of
 from tests.tensorrt.results import build_result
@@ -40,7 +40,7 @@ def compared(
     plan = plan_of(place_all(network, "int8", segment))
     loadable = PlannedLoadable(0, ("b",), MemoryNeed(4096, 4096, 4096))
     plan = replace(plan, loadables=(loadable,))
-    lanes = lanes_of(segmented(model, network, plan), mode, SCALES)
+    lanes = lanes_of(cut_segments(model, network, plan), mode, SCALES)
     engines = [
         {
             "key": e.key,
@@ -112,7 +112,7 @@ def test_lanes_are_compared_with_their_own_plans():
     plan = replace(
         plan, loadables=(PlannedLoadable(0, ("a",), MemoryNeed(4096, 4096, 4096), plan=1),)
     )
-    lanes = lanes_of(segmented(model, network, plan), "hybrid", SCALES)
+    lanes = lanes_of(cut_segments(model, network, plan), "hybrid", SCALES)
     engines = [
         {
             "key": lane.engines[0].key,

@@ -24,12 +24,12 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     release_name,
-    says,
     text,
+    with_schema,
 )
 from edgekit_device.release.journal import TakenBack
 from edgekit_device.release.releases import AppReleases, RolledBack, ServeAnswer, ServerStopped
-from edgekit_device.store.root import number_of
+from edgekit_device.store.root import release_number
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -130,9 +130,9 @@ def _would_roll_back(client: BoardClient, app: str) -> RolledBack:
     state = _state_of(client, app)
     current = state.current
     rows = [row for row in state.releases if row.ready and row.taken_back is None]
-    older = [row.id for row in rows if current and number_of(row.id) < number_of(current)]
+    older = [row.id for row in rows if current and release_number(row.id) < release_number(current)]
     previous = [row.id for row in rows if row.id == state.previous != current]
-    target = next(iter([*previous, *sorted(older, key=number_of, reverse=True)]), None)
+    target = next(iter([*previous, *sorted(older, key=release_number, reverse=True)]), None)
     if target is None:
         raise BoardError(
             "there is no earlier release to go back to",
@@ -258,7 +258,7 @@ def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
     return found
 
 
-says(_server_row, anyOf=(BoardServer, StoppedServer, BoardRow))
+with_schema(_server_row, anyOf=(BoardServer, StoppedServer, BoardRow))
 
 
 @document(frozen=True)

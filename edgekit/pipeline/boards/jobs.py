@@ -26,8 +26,8 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
-    says,
     text,
+    with_schema,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.journal import DeploymentFacts, DeploymentResult
@@ -53,7 +53,9 @@ def _result(value: Any) -> object:
     return found
 
 
-_RESULT = says(_result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult))
+_RESULT = with_schema(
+    _result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult)
+)
 
 
 @document(frozen=True)

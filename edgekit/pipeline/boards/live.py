@@ -14,7 +14,7 @@ from edgekit.benchmark.monitor import ShownApp, ShownSample, Top, with_release_w
 from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
-from edgekit.targets.loader import of_board
+from edgekit.targets.loader import find_by_board_id
 from edgekit_device.board.samples import LiveSample, MonitorFacts, Sample
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class _BoardView:
         self._sample = sample = _with_news(self._sample, sample)
         facts = sample.facts or MonitorFacts()
         if self._target is None:
-            self._target = of_board(facts.board_id or "")
+            self._target = find_by_board_id(facts.board_id or "")
         self.last = Top(
             schema="edgekit.top/1",
             board=self._name,

@@ -44,7 +44,7 @@ from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.placement.plan import PredictedCost
 from edgekit.placement.rewrite_document import Approximation
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy, Float32, accuracy_of_variants
 from edgekit.reference.build import build_reference
@@ -356,7 +356,7 @@ class TrialBuilds:
 
         def compute() -> Accuracy:
             placed = with_fp16(plan(context), layers)
-            cut = segmented(model(context), network(context), placed)
+            cut = cut_segments(model(context), network(context), placed)
             built = build_reference(cut, scales_of(context, placed))
             return measured_accuracy(
                 context,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from edgekit.dla.memory import core_memory, memory_report, together
+from edgekit.dla.memory import combine_needs, core_memory, report_memory
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import GateError, within
 from edgekit.network.ranges import Range, sizes_at
@@ -26,13 +26,13 @@ from edgekit.placement.buckets import (
     START,
     Bucket,
     RangeCost,
-    on_profiles,
+    move_to_profiles,
     range_cost,
     range_notes,
-    room_of,
+    remaining_loadables,
     shape_text,
 )
-from edgekit.placement.check_document import ELEMENT_BYTES, judged_layers, summary_of
+from edgekit.placement.check_document import ELEMENT_BYTES, judged_layers, make_summary
 from edgekit.placement.forecast import forecast
 from edgekit.quantize.data.images import channels_last
 from edgekit.text import counted
@@ -152,7 +152,7 @@ def _beside(
     one, gpu = at(), uses_gpu(context.file)
     profiles = bool(gpu_profiles(context))
     own, alone = summary(one, None)
-    room = room_of((row.bucket for row in before), most)
+    room = remaining_loadables((row.bucket for row in before), most)
     lacks = [core for core, count in own.loadables.items() if count > room.get(core, most)]
     why = ""
     if lacks:
@@ -172,9 +172,9 @@ def _beside(
             )
         elif not profiles:
             one = at(dla_cores=[], pin=[])
-            own = replace(on_profiles(own, alone, why), engine=OWN)
+            own = replace(move_to_profiles(own, alone, why), engine=OWN)
     if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):
-        return Listed(on_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
+        return Listed(move_to_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
     return Listed(replace(own, why=why), one)
 
 
@@ -244,8 +244,8 @@ def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     judgement = judged(context, lowered, most).judgement
     if not parse(context).builds:
         judgement = judgement.unplaced()
-    held = [one for one in memory_report(net, judgement, context.target) if one.retained]
-    counts = summary_of(net, judgement)
+    held = [one for one in report_memory(net, judgement, context.target) if one.retained]
+    counts = make_summary(net, judgement)
     times = None
     if parse(context).builds:
         times = forecast(net, judgement, context.target, power_mode=context.file.power_mode)
@@ -299,7 +299,7 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     cores: dict[str, list[MemoryNeed]] = {}
     for one in found.loadables:
         cores.setdefault(f"DLA{one.core}", []).append(one.memory)
-    needs = [together(each) for each in cores.values()]
+    needs = [combine_needs(each) for each in cores.values()]
     precision = {layer.name: layer.precision for layer in found.layers}
     bucket = Bucket(
         shapes=own_sizes(context),

@@ -40,12 +40,12 @@ from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.caches import cache_of
 from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.quantize.scales import scales_in
 from edgekit.reference.open_axes import golden_shapes
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
     if given_model is not parts.model:
-        parts = segmented(given_model, network(context), plan(context))
+        parts = cut_segments(given_model, network(context), plan(context))
     return lanes_of(parts, context.file.build.mode, given)
 
 
@@ -374,7 +374,7 @@ def check_build_options(context: Context) -> None:
     document = context.config.document
     # cores that are not configured are used if possible
     names_dla = document.knows(("placement", "dla_cores"))
-    driven = names_dla or drives_dla(context.target, context.tensorrt)
+    driven = names_dla or supports_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     build, memory = context.file.build, context.file.deploy.memory

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.dla.precision import lowering
+from edgekit.dla.precision import plan_lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
@@ -355,7 +355,7 @@ def with_nodes(context: Context, scales: Scales) -> Scales:
     if scales.quantised is not None or not lowers(context):
         return scales
     net = network(context)
-    quantised = frozenset(lowering(net, scales.scales, fp16_layers(context, net)).tensors)
+    quantised = frozenset(plan_lowering(net, scales.scales, fp16_layers(context, net)).tensors)
     digest = digest_of([scales.digest, sorted(quantised)])
     return replace(scales, quantised=quantised, digest=digest)
 

@@ -74,7 +74,7 @@ class DetectedObject(Document):
     def of(cls, found: Found) -> DetectedObject:
         """Returns a found object with rounded values."""
         return cls(
-            box=[round(one, _PIXELS) for one in found.box],
+            box=[round(side, _PIXELS) for side in found.box],
             score=round(found.score, _SCORE),
             number=found.number,
             name=found.name,
@@ -160,9 +160,9 @@ class Pictures:
                 hint="give files or a folder: edgekit detect CONFIG image.jpg",
             )
         pictures = cls(tuple(found), folder)
-        read = {f"the picture {shown(one)}": one for one in found}
+        read = {f"the picture {shown(file)}": file for file in found}
         may_fill(folder)
-        drawn = {f"the drawn picture {one.name}": one for one in pictures.drawn()}
+        drawn = {f"the drawn picture {file.name}": file for file in pictures.drawn()}
         may_write(read, drawn, makes_folders=True)
         return pictures
 
@@ -289,11 +289,11 @@ def detect_on(
                     file=str(file),
                     width=image.width,
                     height=image.height,
-                    objects=[DetectedObject.of(one) for one in objects],
+                    objects=[DetectedObject.of(each) for each in objects],
                     drawn=str(goal),
                 )
             )
-    number = sum(len(one.objects) for one in found)
+    number = sum(len(picture.objects) for picture in found)
     step.detail = (
         f"{client.kind} board {client.name}, {counted(number, 'object')} on "
         f"{counted(len(found), 'picture')}"

@@ -31,7 +31,7 @@ from edgekit.pipeline.steps.load import (
     translated,
 )
 from edgekit.pipeline.steps.plugin_sections import check_plugins
-from edgekit.placement.check_document import Verdict, verdict_of
+from edgekit.placement.check_document import Verdict, make_verdict
 from edgekit.quantize.given_scales import KnownScales, judge_with
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def check(context: Context) -> Verdict:
     return context.stored(
         Verdict,
         "check",
-        lambda: verdict_of(checked(context, asks=False).document),
+        lambda: make_verdict(checked(context, asks=False).document),
         *_checking(context),
     )
 

@@ -198,9 +198,9 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
         def feeds() -> Iterator[Mapping[str, np.ndarray]]:
             files = iter(pictures)
             while some := list(islice(files, rows.batch)):
-                images = [read_image(one.file, prepare.mode) for one in some]
-                placings.extend(prepare.placing(one.height, one.width) for one in images)
-                yield {name: rows.filled([prepare(one)[0] for one in images])}
+                images = [read_image(picture.file, prepare.mode) for picture in some]
+                placings.extend(prepare.placing(image.height, image.width) for image in images)
+                yield {name: rows.filled([prepare(image)[0] for image in images])}
 
         matched = Boxes(kept)
         as_built: list[list[Found]] = []
@@ -217,7 +217,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
                 context.update(
                     min(len(as_built), len(pictures)), len(pictures), "labelled pictures"
                 )
-        built, fp32 = (_precision(pictures, placings, one) for one in (as_built, in_fp32))
+        built, fp32 = (_precision(pictures, placings, objects) for objects in (as_built, in_fp32))
         return LabelledBoxes(
             path.name,
             len(pictures),
@@ -229,8 +229,11 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             matched.counted(),
         )
 
-    objects = [[str(one.file), one.boxes.tolist(), one.classes.tolist()] for one in pictures]
-    stamps = file_stamps([one.file for one in pictures])
+    objects = [
+        [str(picture.file), picture.boxes.tolist(), picture.classes.tolist()]
+        for picture in pictures
+    ]
+    stamps = file_stamps([picture.file for picture in pictures])
     identity = write(head), write(kept), objects, stamps, inputs_identity(context)
     return context.stored(LabelledBoxes, "labelled boxes", compute, build_key(context), *identity)
 

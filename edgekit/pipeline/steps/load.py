@@ -35,8 +35,8 @@ from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
-from edgekit.placement.forecast import timer_of
-from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
+from edgekit.placement.forecast import make_timer
+from edgekit.placement.translation import is_typed, translate, translate_typed, typed_note
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
@@ -124,7 +124,7 @@ def head_of(context: Context) -> Head | None:
     given = context.file.model.head
     if given is None:
         return None
-    from edgekit.detection.files import names_of, read_head
+    from edgekit.detection.files import read_class_names, read_head
     from edgekit.detection.recognise import recognise
     from edgekit.detection.recognised import Unlike
 
@@ -151,7 +151,9 @@ def head_of(context: Context) -> Head | None:
         head = read_head(context.config.resolve(given))
     classes = context.file.detection.classes
     if classes is not None:
-        names = names_of(context.config.resolve(classes) if isinstance(classes, str) else classes)
+        names = read_class_names(
+            context.config.resolve(classes) if isinstance(classes, str) else classes
+        )
         if head.classes and len(names) != len(head.classes):
             raise DataError(
                 f"{counted(len(names), 'name')} for {_classes(head)}",
@@ -209,7 +211,7 @@ def outputs_of(context: Context) -> list[str]:
     board, precision = context.target, context.file.precision
     network = layers(whole, context.tensorrt)
     judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
-    clock = timer_of(network, judgement, board, power_mode=context.file.power_mode)
+    clock = make_timer(network, judgement, board, power_mode=context.file.power_mode)
     found = cuts(network, judgement, clock, whole, objective=context.cut_for)
     if not found:
         raise GateError(
@@ -403,9 +405,9 @@ def translated(context: Context) -> Translated | None:
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
-        found, note = typed_translation(named(context), context.tensorrt)
+        found, note = translate_typed(named(context), context.tensorrt)
     else:
-        found, note = translation(named(context), context.target, context.tensorrt, precision)
+        found, note = translate(named(context), context.target, context.tensorrt, precision)
     context.note(*([note] if note else []))
     return found
 

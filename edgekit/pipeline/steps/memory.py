@@ -9,7 +9,7 @@ from pathlib import Path
 from edgekit.network.model import Model, entries
 from edgekit.network.streaming import float_bytes, is_large
 from edgekit.pipeline.context import Context
-from edgekit_device.board.inventory import memory, text_of
+from edgekit_device.board.inventory import memory, read_text
 
 _GIGABYTE = 1_000_000_000
 _STREAMED_BYTES = 600_000_000
@@ -63,7 +63,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 def _left_by_groups(root: Path) -> Iterator[int]:
     """Yields the rest of each control group's limit, of version 1 and 2 (cgroups(7))."""
-    for line in text_of(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
@@ -76,14 +76,16 @@ def _left_by_groups(root: Path) -> Iterator[int]:
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
             folder = root / base / group
-            most, used = text_of(folder / limit).strip(), text_of(folder / usage).strip()
+            most, used = read_text(folder / limit).strip(), read_text(folder / usage).strip()
             if most.isdecimal() and used.isdecimal():
                 yield max(0, int(most) - int(used) + _file_pages(folder))
 
 
 def _file_pages(folder: Path) -> int:
     """Returns the bytes of a group's file pages, which the system reclaims when it needs them."""
-    found = {name: int(size) for name, size in _STATISTIC.findall(text_of(folder / "memory.stat"))}
+    found = {
+        name: int(size) for name, size in _STATISTIC.findall(read_text(folder / "memory.stat"))
+    }
     names = ("active_file", "inactive_file")
     # version 1 counts child groups separately
     return sum(found.get(f"total_{name}", found.get(name, 0)) for name in names)

@@ -52,7 +52,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     others, each half is compared with scales from the ranges of the other half; a single input is
     used for both.
     """
-    from edgekit.placement.segments import segmented
+    from edgekit.placement.segments import cut_segments
     from edgekit.reference.method import (
         COMPARED,
         HeldOutInput,
@@ -64,7 +64,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
 
     bound = placed.scale_binding
     errors = MethodErrors(
-        segmented(model(context), network(context), placed),
+        cut_segments(model(context), network(context), placed),
         lambda own, name: scales_by(context, own, name, bound),
         context.file.accuracy.scores,
         most_inputs(int(sum(layer.macs for layer in network(context).layers))),

@@ -53,7 +53,7 @@ def shared_options(file: ConfigFile, pins: Iterable[PinSection]) -> Options:
 @computed("placement", "build.mode", "target")
 def options_of(context: Context) -> Options:
     """Returns the configuration's section ``placement``; notes fewer DLA cores than requested."""
-    from edgekit.placement.inputs import in_one_engine
+    from edgekit.placement.inputs import limit_to_one_engine
 
     section, mode = context.file.placement, context.file.build.mode
     bounds = section.bounds.model_dump(exclude_none=True)
@@ -72,7 +72,7 @@ def options_of(context: Context) -> Options:
     )
     context.note(*_other_names(context))
     if mode == "hybrid":
-        options, note = in_one_engine(options, context.target)
+        options, note = limit_to_one_engine(options, context.target)
         context.note(*note)
     return options
 

@@ -32,7 +32,7 @@ from edgekit.pipeline.steps.rewrite import (
     rewritten,
 )
 from edgekit.placement.cuts import Cut, cut_yaml, cuts, largest_part
-from edgekit.placement.forecast import timer_of
+from edgekit.placement.forecast import make_timer
 from edgekit.text import counted, percent
 
 if TYPE_CHECKING:
@@ -211,16 +211,16 @@ def proposed_cuts(context: Context) -> tuple[Cut, ...]:
     """Returns the cuts of the original network that ``model.cut`` chooses, as in a check."""
     given = original(context)
     verdicts = judged(context, given).judgement
-    clock = timer_of(given.network, verdicts, context.target, power_mode=context.file.power_mode)
+    clock = make_timer(given.network, verdicts, context.target, power_mode=context.file.power_mode)
     return cuts(given.network, verdicts, clock, given.model, objective=context.cut_for)
 
 
 @computed()
 def segments(context: Context) -> SegmentedPlan:
     """Returns the plan with the segments to cut the model into, for both backends."""
-    from edgekit.placement.segments import segmented
+    from edgekit.placement.segments import cut_segments
 
-    return segmented(model(context), network(context), plan(context))
+    return cut_segments(model(context), network(context), plan(context))
 
 
 def keep(context: Context, layers: Iterable[str]) -> Context:

@@ -31,7 +31,7 @@ from edgekit.placement.forecast import forecast
 from edgekit.placement.translation import translate_likewise, translation_notes
 from edgekit.quantize.given_scales import KnownScales
 from edgekit.rewriting.graph import Applied
-from edgekit.rewriting.provenance.record import AppliedRewrites, record_document, record_of
+from edgekit.rewriting.provenance.record import AppliedRewrites, read_record, record_document
 from edgekit.text import counted
 from edgekit_device.protocol import codec
 
@@ -258,12 +258,12 @@ def other_weights(context: Context, path: Path) -> Model:
     if found is None:
         check_file(path, mine)
     # cut points of a rewritten file may not be tensors of the original
-    cut = outputs_of(context) or None if record_of(source(context)) is None else None
+    cut = outputs_of(context) or None if read_record(source(context)) is None else None
     shapes = _shapes_of(context, mine, path) or None
     other = load(path, shapes=shapes, outputs=cut, plugins=own_plugins(context))
     if found is not None:
         other = translate_likewise(found, other, path)
-    if record_of(mine) is not None:
+    if read_record(mine) is not None:
         return reweigh(mine, other)
     check_network(mine, other)
     return other

@@ -80,14 +80,14 @@ class Handover:
         return known
 
     @staticmethod
-    def changes_type(one: Layout, other: Layout) -> bool:
+    def changes_type(source: Layout, goal: Layout) -> bool:
         """Returns True if the GPU converts a tensor between kernels in their best layouts."""
-        return one[0] != other[0] and "int8" in (one[0], other[0])
+        return source[0] != goal[0] and "int8" in (source[0], goal[0])
 
-    def is_fused(self, one: LayerKernel, other: LayerKernel) -> bool:
+    def is_fused(self, writer: LayerKernel, reader: LayerKernel) -> bool:
         """Returns True if two kernels belong to one part that the GPU runs fused."""
-        part = self._part_of.get(one.layers[0])
-        return part is not None and part == self._part_of.get(other.layers[0])
+        part = self._part_of.get(writer.layers[0])
+        return part is not None and part == self._part_of.get(reader.layers[0])
 
     def into(
         self, name: str, source: Layout, readers: Sequence[LayerKernel]

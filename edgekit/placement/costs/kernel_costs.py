@@ -272,7 +272,7 @@ def gpu_joins(before: Sequence[Layer], layer: Layer) -> bool:
     """
     if not before[0].macs:
         return True
-    done = [pointwise_function(one) for one in before[1:]]
+    done = [pointwise_function(previous) for previous in before[1:]]
     own = pointwise_function(layer)
     return own in layer_kinds().runs_as_one.gpu and not (own == "SUM" and "SUM" in done)
 
@@ -286,8 +286,8 @@ def product_us(
     data: GpuConstants,
 ) -> float:
     """Returns a product's microseconds inside a fused part, whose tensors stay on the chip."""
-    one = LayerKernel((), (), ())
-    work = _gpu_work(network, one, [layer], precision, "LINEAR", target, mode, data)
+    kernel = LayerKernel((), (), ())
+    work = _gpu_work(network, kernel, [layer], precision, "LINEAR", target, mode, data)
     return float(gpu_time(work._replace(**ON_CHIP), precision, data))
 
 
@@ -518,7 +518,7 @@ def dla_works(
 def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
     """Returns True if a layer needs no pass of its own: the pointwise engine runs it on output."""
     allowed = layer_kinds().runs_as_one.dla
-    done = [pointwise_function(one) for one in before[1:]]
+    done = [pointwise_function(previous) for previous in before[1:]]
     own = pointwise_function(layer)
     if not before[0].macs:
         return own in allowed and own != "SUM" and not done
@@ -576,7 +576,7 @@ def _dla_work(
         pooled,
         _spatial_softmax(network, layers[0]) / mhz,
         target.dla.max_mhz / mhz,
-        float(steps * _written_out(layers[0])) if steps else 1.0,
+        float(steps * _unrolled_operations(layers[0])) if steps else 1.0,
     )
 
 
@@ -590,7 +590,7 @@ def _spatial_softmax(network: Network, layer: Layer) -> int:
     return tensor.elements if from_end in _SPATIAL else 0
 
 
-def _written_out(layer: Layer) -> int:
+def _unrolled_operations(layer: Layer) -> int:
     """Returns the operations of a step of a recurrence, which is unrolled for a DLA."""
     known = layer_kinds().written_out.operations
     return int(known.get(layer.op, max(known.values()))) * int(layer.params["directions"])
@@ -612,13 +612,13 @@ def _padding(network: Network, layer: Layer, precision: str, data: DlaConstants)
     atom = data.channel_atom[precision]
     if many > 1:  # one group at a time: few input and output channels, both padded
         maps = int(layer.params.get("out_maps", 0) or input_channels(network, layer)) // many
-        return _filled(inside, atom) * _filled(max(1, maps), atom)
+        return _padding_factor(inside, atom) * _padding_factor(max(1, maps), atom)
     if inside <= data.image_channels:
         atom = data.image_channels
-    return _filled(inside, atom)
+    return _padding_factor(inside, atom)
 
 
-def _filled(count: int, atom: int) -> float:
+def _padding_factor(count: int, atom: int) -> float:
     return float(math.ceil(count / atom) * atom / count)
 
 

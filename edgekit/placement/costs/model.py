@@ -456,7 +456,7 @@ def _standby(device: str) -> float:
 # While it waits it draws no power, so the energy uses the factors of the memory alone.
 
 
-def contention_of(target: Target) -> Mapping[str, float]:
+def contention_factors(target: Target) -> Mapping[str, float]:
     """Returns a board's factors: its own, else its DLA generation's; empty if unknown."""
     family = contention_constants().extra.get(target.dla.generation)
     return {} if family is None else {**family, **target.contention}
@@ -483,7 +483,7 @@ def slowdown(
 
 def contention_table(target: Target, *, hybrid: bool = False) -> dict[str, dict[str, float]]:
     """Returns the slowdowns by device and by the other working device; empty if unknown."""
-    extra = contention_of(target)
+    extra = contention_factors(target)
     if not extra:
         return {}
     found = {
@@ -510,7 +510,7 @@ def concurrent_speeds(
 
     Empty if no factors are known. ``hybrid``: True if engines on DLA cores have GPU layers.
     """
-    extra = contention_of(target)
+    extra = contention_factors(target)
     if not extra or len(devices) < 2:
         return ()
     found = []
@@ -535,7 +535,7 @@ def energy_factors(target: Target) -> dict[str, tuple[float, float]]:
     Both sums are upper bounds, so the smaller sum is the cost of sharing if the device with less
     work never works alone.
     """
-    extra = contention_of(target)
+    extra = contention_factors(target)
     if not extra:
         return {"dla": (1.0, 0.0), "gpu": (1.0, 0.0)}
     gpu, dla = slowdown(extra, False, 1, False), slowdown(extra, True, 0, True)

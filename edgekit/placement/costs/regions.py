@@ -52,7 +52,7 @@ class FusedRegions:
         return sum(p.broken_us for p in self.parts if any(i in p.layers for i in on_dla))
 
 
-def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> FusedRegions:
+def find_regions(model: CostModel, network: Network, able: Mapping[str, bool]) -> FusedRegions:
     """Returns the parts of a network that run fused on the GPU.
 
     Args:

@@ -109,17 +109,17 @@ class _GraphBuilder:
         self._written: set[TensorPort] = set()
 
     def build(self) -> EngineGraph:
-        self._by_nodes()
+        self._join_by_nodes()
         for index, unit in enumerate(self._units):
             for number in range(len(unit.combinations[0].reads)):
                 if (index, number) not in self._read:
-                    self._by_formats((index, number))
+                    self._join_by_formats((index, number))
         ends = self._outputs()
         names = dict.fromkeys((*self._readers, *self._writer))
         wires = tuple(self._wire(name, name in ends) for name in names)
         return EngineGraph(self._units, wires)
 
-    def _by_nodes(self) -> None:
+    def _join_by_nodes(self) -> None:
         owned = find_owners(self._timings, self._log)
         reads: dict[int, dict[str, None]] = {}
         writes: dict[int, dict[str, None]] = {}
@@ -180,7 +180,7 @@ class _GraphBuilder:
         combinations = self._units[unit].combinations
         return {_side(c, reading)[number] for c in combinations if number < len(_side(c, reading))}
 
-    def _by_formats(self, port: TensorPort) -> None:
+    def _join_by_formats(self, port: TensorPort) -> None:
         """Joins an input that no node explains to the nearest matching output."""
         wanted = self._formats(port, True)
         for tensor, goals in self._goals.items():

@@ -136,19 +136,19 @@ class EngineTimes:
         inside = {v for v, name in enumerate(self._names) if name in names}
         longer = sum(self._own[v][self._formats[v]] - min(self._own[v].values()) for v in inside)
         paid = [
-            one
+            price
             for w, wire in enumerate(self._wires)
             if wire.producer is not None
             and wire.consumers
             and {wire.producer[0], *(unit for unit, _ in wire.consumers)} <= inside
-            for one in self._paid(w).values()
+            for price in self._paid(w).values()
         ]
         known = sum(us for us, measured in paid if measured)
         return longer + sum(us for us, _ in paid), longer + known
 
 
 @cache
-def layout_of(text: str, *, dla: bool = False) -> tuple[str, str] | None:
+def parse_layout(text: str, *, dla: bool = False) -> tuple[str, str] | None:
     """Returns (type, format) of a format with strides, such as ``Int8(3136,49:32,7,1)``.
 
     Strides are in vectors: a vector of channels whose own stride is 1 before wider rows is a
@@ -197,9 +197,9 @@ def _inspected(text: str, *, dla: bool) -> tuple[str, str] | None:
 
 
 @cache
-def same_elements(one: str, other: str) -> bool:
+def same_elements(first_format: str, second_format: str) -> bool:
     """Returns True if two formats differ only in strides: the same type and the same vectors."""
-    first, second = _PRINTED.match(one), _PRINTED.match(other)
+    first, second = _PRINTED.match(first_format), _PRINTED.match(second_format)
     if first is None or second is None or first[1] != second[1]:
         return False
     return _vectors(first[2]) == _vectors(second[2])

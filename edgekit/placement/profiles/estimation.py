@@ -21,8 +21,8 @@ from edgekit.placement.profiles.measured import (
     MeasuredCosts,
     ProfileCosts,
     check_origin,
+    divide_time,
     match_rows,
-    shares,
 )
 from edgekit.placement.profiles.profile import (
     FramePart,
@@ -87,7 +87,7 @@ class FittedCosts(ProfileCosts):
                 "of this model",
             )
         able = able or {}
-        prior = _predicted(model, network, able)
+        prior = _predict_times(model, network, able)
         known = {layer.name: i for i, layer in enumerate(network.layers)}
         evidence = table_evidence(profile.table, known, model.launch_us())
         times = estimate(network, prior, evidence).times()
@@ -110,7 +110,7 @@ class FittedCosts(ProfileCosts):
         """Returns a kernel's time, predicted and corrected."""
         us = model.predicted_us(network, kernel, device, format)
         own = self.factors["GPU" if device == "GPU" else "DLA"]
-        part = shares(network, kernel.layers, 1.0)
+        part = divide_time(network, kernel.layers, 1.0)
         return us * sum(part[i] * own[i] for i in kernel.layers)
 
     def reformat_us(self, model: CostModel, tensor: Tensor, source: Layout, goal: Layout) -> float:
@@ -185,7 +185,7 @@ def _factors(times: np.ndarray, prior: np.ndarray) -> list[float]:
     return [float(r) for r in np.where(np.isfinite(ratio), ratio, 1.0)]
 
 
-def _predicted(
+def _predict_times(
     model: CostModel, network: Network, able: Mapping[str, bool]
 ) -> dict[str, np.ndarray]:
     """Returns each layer's part of its kernel's predicted time, on each device."""
@@ -202,7 +202,7 @@ def _predicted(
         for kernel in fuse(network, rules.heads, rules.tails, key):
             if all(key(network.layers[i]) for i in kernel.layers):
                 us = model.kernel_us(network, kernel, device)
-                for i, part in shares(network, kernel.layers, us).items():
+                for i, part in divide_time(network, kernel.layers, us).items():
                     found[name][i] = part
     return found
 
@@ -303,7 +303,7 @@ def estimate(
             without evidence.
     """
     count = len(network.layers)
-    scale, known = _scales(prior_us, evidence, like or {}, absolute=absolute)
+    scale, known = _class_ratios(prior_us, evidence, like or {}, absolute=absolute)
     typical = float(np.mean([e.us for e in evidence])) if evidence else 1.0
     minimum = {name: LEAST * _finite_mean(prior_us[name]) for name in CLASSES}
     logs = [
@@ -360,7 +360,7 @@ def _finite_mean(values: np.ndarray) -> float:
     return float(good.mean()) if good.size and good.mean() > 0 else 1.0
 
 
-def _scales(
+def _class_ratios(
     prior_us: Mapping[str, np.ndarray],
     evidence: Sequence[TimingEvidence],
     like: Mapping[str, float],
@@ -369,13 +369,13 @@ def _scales(
 ) -> tuple[dict[str, float], set[str]]:
     """Returns, by class, the ratio of measured to predicted in its rows, and classes with rows."""
     sums = {name: [0.0, 0.0] for name in CLASSES}
-    for one in evidence:
-        names = {name for name, _, _ in one.layers}
-        if len(names) == 1 and one.us > 0:
+    for timing in evidence:
+        names = {name for name, _, _ in timing.layers}
+        if len(names) == 1 and timing.us > 0:
             name = names.pop()
-            predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in one.layers]))
+            predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in timing.layers]))
             if predicted > 0:
-                sums[name][0] += one.us
+                sums[name][0] += timing.us
                 sums[name][1] += predicted
     own = {**like, **{name: a / b for name, (a, b) in sums.items() if a and b}}
     every = float(np.exp(np.mean(np.log(list(own.values()))))) if own else 1.0

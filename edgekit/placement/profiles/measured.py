@@ -21,7 +21,7 @@ from edgekit.placement.costs.regions import attention_parts
 from edgekit.placement.kernels import LayerKernel, fuse, join
 from edgekit.placement.plan import MeasuredPart
 from edgekit.placement.profiles.engine_graph import nodes_between
-from edgekit.placement.profiles.engine_times import EngineTimes, layout_of
+from edgekit.placement.profiles.engine_times import EngineTimes, parse_layout
 from edgekit.placement.profiles.profile import Profile, ProfileRow
 from edgekit.text import percent
 
@@ -152,12 +152,12 @@ class MeasuredTimes:
         self._model, self._network = model, network
         self.of: dict[str, dict[int, TimedGroup]] = {"GPU": {}, "DLA": {}}
         self.apart: dict[int, TimedGroup] = {}
-        self.fused = self._joined(fused, groups)
+        self.fused = self._merge_fused_parts(fused, groups)
         self.place = {layer.name: i for i, layer in enumerate(network.layers)}
         self._border: dict[tuple[str, str], TimedGroup] = {}
         consumers = network.consumers()
-        usable = [group for group in groups if _usable(group, model)]
-        broken = self._broken(groups)
+        usable = [group for group in groups if _fits_plan(group, model)]
+        broken = self._broken_parts(groups)
         for device in self.of:
             mine = [group for group in usable if group.device == device]
             weights = self._weights(device, mine)
@@ -172,7 +172,7 @@ class MeasuredTimes:
         self.groups = len(usable)
         self.reformats = dict(self._reformats(profile))
 
-    def _joined(
+    def _merge_fused_parts(
         self, fused: Sequence[Collection[int]], groups: Sequence[TimedLayers]
     ) -> tuple[frozenset[int], ...]:
         """Returns the parts that the GPU runs fused in the profile's engine.
@@ -181,22 +181,22 @@ class MeasuredTimes:
         of such layers the engine was in pieces from the first part.
         """
         on_dla = [group.layers for group in groups if group.device == "DLA"]
-        if not any(all(map(self._of_transformer, layers)) for layers in on_dla):
+        if not any(all(map(self._is_transformer_layer, layers)) for layers in on_dla):
             return tuple(frozenset(part) for part in fused)
         joined = {i for part in fused for i in part}
         live: set[str] = set()
         for i, layer in enumerate(self._network.layers):
-            if i in joined or (self._of_transformer(i) and not live.isdisjoint(layer.inputs)):
+            if i in joined or (self._is_transformer_layer(i) and not live.isdisjoint(layer.inputs)):
                 joined.add(i)
                 live.update(layer.outputs)
         return (frozenset(joined),) if joined else ()
 
-    def _broken(self, groups: Sequence[TimedLayers]) -> set[int]:
+    def _broken_parts(self, groups: Sequence[TimedLayers]) -> set[int]:
         """Returns the layers of the parts that the profile's engine had in pieces for a DLA."""
         on_dla = {i for group in groups if group.device == "DLA" for i in group.layers}
         return {i for part in self.fused if not on_dla.isdisjoint(part) for i in part}
 
-    def _of_transformer(self, index: int) -> bool:
+    def _is_transformer_layer(self, index: int) -> bool:
         layer = self._network.layers[index]
         points = math.prod(layer.params.get("kernel", ()))
         return layer.kind in layer_kinds().regions.kinds or (
@@ -217,7 +217,7 @@ class MeasuredTimes:
         for kernel in kernels:
             if kernel.layers[0] in number:
                 us = model.kernel_us(network, kernel, where)
-                weights.update(shares(network, kernel.layers, us))
+                weights.update(divide_time(network, kernel.layers, us))
         return weights
 
     def _timed(
@@ -230,7 +230,7 @@ class MeasuredTimes:
         launch = self._model.launch_us() if dla else 0.0
         variants = tuple(
             (_layouts(v.reads, dla=dla), _layouts(v.writes, dla=dla), max(0.0, v.us - launch))
-            for v in _allowed(group, self._model.precision)
+            for v in _allowed_variants(group, self._model.precision)
             if v.us is not None
         )
         fastest = min((us for *_, us in variants), default=max(0.0, group.row.us - launch))
@@ -267,20 +267,20 @@ class MeasuredTimes:
         return self.reformats.get((tensor.shape, source, goal))
 
 
-def shares(network: Network, layers: Sequence[int], us: float) -> dict[int, float]:
+def divide_time(network: Network, layers: Sequence[int], us: float) -> dict[int, float]:
     """Divides a kernel's time over its layers by multiply-accumulates; evenly if there are none."""
     macs = sum(network.layers[i].macs for i in layers)
     return {i: us * (network.layers[i].macs / macs if macs else 1 / len(layers)) for i in layers}
 
 
-def _usable(group: TimedLayers, model: CostModel) -> bool:
+def _fits_plan(group: TimedLayers, model: CostModel) -> bool:
     """Returns True if the group fits the plan's precision and the board's devices."""
     if group.device == "DLA" and not (model.target.dla.cores and model.precision != "fp32"):
         return False
-    return not group.row.variants or bool(_allowed(group, model.precision))
+    return not group.row.variants or bool(_allowed_variants(group, model.precision))
 
 
-def _allowed(group: TimedLayers, precision: str) -> list[Combination]:
+def _allowed_variants(group: TimedLayers, precision: str) -> list[Combination]:
     types = _ALLOWED[precision]
     found = []
     for variant in group.row.variants:
@@ -291,7 +291,7 @@ def _allowed(group: TimedLayers, precision: str) -> list[Combination]:
 
 
 def _layouts(texts: Sequence[str], *, dla: bool) -> tuple[Layout | None, ...]:
-    return tuple(layout_of(text, dla=dla) for text in texts)
+    return tuple(parse_layout(text, dla=dla) for text in texts)
 
 
 def _texts(profile: Profile, device: str) -> set[str]:
@@ -302,9 +302,9 @@ def _texts(profile: Profile, device: str) -> set[str]:
 def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
     found = set()
     if text in on_dla:
-        found.add(layout_of(text, dla=True))
+        found.add(parse_layout(text, dla=True))
     if text in on_gpu or text not in on_dla:
-        found.add(layout_of(text))
+        found.add(parse_layout(text))
     return {layout for layout in found if layout is not None}
 
 
@@ -407,7 +407,7 @@ class MeasuredCosts(ProfileCosts):
         if profile.kind == "log" and whole:
             engine = EngineTimes(profile)
             shorter = min(1.0, whole / engine.total_us) if engine.total_us else 1.0
-            profile, matched = _scaled(profile, matched, shorter)
+            profile, matched = _scale_times(profile, matched, shorter)
         parts = attention_parts(model, network)
         table = MeasuredTimes(model, network, profile, matched.groups, parts)
         if not table.groups:
@@ -444,7 +444,7 @@ class MeasuredCosts(ProfileCosts):
         predicted: tuple[str, ...],
     ) -> tuple[str, ...]:
         """Returns the formats of a kernel: on the GPU the timed formats, if any."""
-        found = self._found(kernel, device) if device == "GPU" else []
+        found = self._timed_layers(kernel, device) if device == "GPU" else []
         if not found:
             return predicted
         timed = self._timed(device)[found[0]]
@@ -464,9 +464,9 @@ class MeasuredCosts(ProfileCosts):
         format: str | None,
     ) -> float | None:
         """Returns a kernel's time if a row covers a part; the remainder is predicted."""
-        found = self._found(kernel, device)
+        found = self._timed_layers(kernel, device)
         if not found:
-            bound = self._bound(network, kernel) if device == "GPU" else 1.0
+            bound = self._upper_factor(network, kernel) if device == "GPU" else 1.0
             return (
                 None if bound == 1 else bound * model.predicted_us(network, kernel, device, format)
             )
@@ -478,7 +478,7 @@ class MeasuredCosts(ProfileCosts):
             timed = self._timed(device)[i]
             us = timed.kernel_us(precision, format) if device == "GPU" else timed.us
             total += us * timed.share[i]
-        left = self._left(network, kernel, found)
+        left = self._unmeasured_share(network, kernel, found)
         return total + (left and left * model.predicted_us(network, kernel, device, format))
 
     def reformat_us(
@@ -495,8 +495,11 @@ class MeasuredCosts(ProfileCosts):
 
     def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
         """Returns True if a kernel's time on a device comes from the profile."""
-        found = self._found(kernel, device)
-        return bool(found) and self._left(self.network, kernel, found) < 1 - USUALLY_MATCHED
+        found = self._timed_layers(kernel, device)
+        return (
+            bool(found)
+            and self._unmeasured_share(self.network, kernel, found) < 1 - USUALLY_MATCHED
+        )
 
     def has_reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
         """Returns True if a conversion's time comes from the profile."""
@@ -539,16 +542,16 @@ class MeasuredCosts(ProfileCosts):
                 continue
             key = (id(timed), device)
             if key not in whole:
-                whole[key] = self._on(timed, device, device_of)
+                whole[key] = self._is_whole_on(timed, device, device_of)
             if whole[key]:
                 found.add(name)
-        for timed in self._pieces(device_of):
+        for timed in self._broken_pieces(device_of):
             found.update(self.network.layers[i].name for i in timed.group.layers)
         return found
 
     def pieces_us(self, device_of: Mapping[str, str], own_us: Sequence[float]) -> float:
         """Returns the extra time of the measured pieces of broken fusions over their layers."""
-        pieces = self._pieces(device_of)
+        pieces = self._broken_pieces(device_of)
         longer = (piece.us - sum(own_us[i] for i in piece.group.layers) for piece in pieces)
         return sum(max(0.0, us) for us in longer) + self._between_us(pieces, self.between[True])
 
@@ -569,7 +572,7 @@ class MeasuredCosts(ProfileCosts):
             )
         return found
 
-    def _pieces(self, device_of: Mapping[str, str]) -> list[TimedGroup]:
+    def _broken_pieces(self, device_of: Mapping[str, str]) -> list[TimedGroup]:
         """Returns the pieces of broken fusions that a placement runs as they were timed."""
         layers = self.network.layers
         broken = {
@@ -579,22 +582,22 @@ class MeasuredCosts(ProfileCosts):
             if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
         }
         pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
-        return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
+        return [timed for timed in pieces.values() if self._is_whole_on(timed, "GPU", device_of)]
 
     def _between_us(self, pieces: Collection[TimedGroup], all_us: float) -> float:
         """Returns these pieces' part of the time of conversions between all timed pieces."""
-        every = sum({id(one): one.us for one in self.table.apart.values()}.values())
+        every = sum({id(row): row.us for row in self.table.apart.values()}.values())
         return all_us * sum(timed.us for timed in pieces) / every if every else 0.0
 
-    def _bound(self, network: Network, kernel: LayerKernel) -> float:
+    def _upper_factor(self, network: Network, kernel: LayerKernel) -> float:
         """Returns the maximum factor of a predicted time, by the measured sum of its pieces."""
         apart = self.table.apart
         if not any(i in apart for i in kernel.layers):
             return 1.0
-        part = shares(network, kernel.layers, 1.0)
+        part = divide_time(network, kernel.layers, 1.0)
         return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
 
-    def _on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
+    def _is_whole_on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
         """Returns True if a placement has the whole group on a device."""
         members = (self.network.layers[i].name for i in timed.group.layers)
         return all(device_of.get(member) == device for member in members)
@@ -602,18 +605,18 @@ class MeasuredCosts(ProfileCosts):
     def _timed(self, device: str) -> Mapping[int, TimedGroup]:
         return self.table.of["GPU" if device == "GPU" else "DLA"]
 
-    def _found(self, kernel: LayerKernel, device: str) -> list[int]:
+    def _timed_layers(self, kernel: LayerKernel, device: str) -> list[int]:
         timed = self._timed(device)
         return [i for i in kernel.layers if i in timed]
 
     @staticmethod
-    def _left(network: Network, kernel: LayerKernel, done: Collection[int]) -> float:
+    def _unmeasured_share(network: Network, kernel: LayerKernel, done: Collection[int]) -> float:
         """Returns the part of a kernel that no row covers; fusions absorb small layers."""
-        part = shares(network, kernel.layers, 1.0)
+        part = divide_time(network, kernel.layers, 1.0)
         return sum(part[i] for i in kernel.layers if i not in done)
 
 
-def _scaled(profile: Profile, matched: Matched, factor: float) -> tuple[Profile, Matched]:
+def _scale_times(profile: Profile, matched: Matched, factor: float) -> tuple[Profile, Matched]:
     """Returns a profile and its groups with all times multiplied."""
     if factor == 1:
         return profile, matched
@@ -623,7 +626,7 @@ def _scaled(profile: Profile, matched: Matched, factor: float) -> tuple[Profile,
         return replace(row, us=factor * row.us, variants=tuple(variants))
 
     groups = tuple(replace(group, row=scaled(group.row)) for group in matched.groups)
-    reformats = tuple(replace(one, us=factor * one.us) for one in profile.reformats)
+    reformats = tuple(replace(reformat, us=factor * reformat.us) for reformat in profile.reformats)
     return replace(profile, reformats=reformats), replace(matched, groups=groups)
 
 
@@ -692,24 +695,27 @@ def match_rows(
     unmatched: list[str] = []
     for row in profile.rows:
         members = row.layers or listed.get(row.name, ())
-        found = _layers_of(names, members, place) if members else ()
+        found = _find_layers(names, members, place) if members else ()
         if not found and row.name.startswith(_FOREIGN):
             inner = row.name[len(_FOREIGN) :].removesuffix("]}")
             first, _, last = inner.partition(_BETWEEN)
-            low, high = _layers_of(names, [first], place), _layers_of(names, [last or first], place)
+            low, high = (
+                _find_layers(names, [first], place),
+                _find_layers(names, [last or first], place),
+            )
             if low and high and last:
                 ranges.append((row, min(low), max(high)))
                 continue
             found = low
         elif not found and not members:
-            found = _layers_of(names, row.name.split(" || "), place)
+            found = _find_layers(names, row.name.split(" || "), place)
         if found:
             whole.append((row, found))
         else:
             unmatched.append(row.name)
     parts = _parts(network, whole, ranges)
     whole = [(row, found) for row, found in whole if row.name not in parts]
-    ranges = [one for one in ranges if one[0].name not in parts]
+    ranges = [pair for pair in ranges if pair[0].name not in parts]
     groups = [TimedLayers(_device(row, found, network, able), found, row) for row, found in whole]
     taken = {index for group in groups for index in group.layers}
     for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):
@@ -723,7 +729,7 @@ def match_rows(
         taken.update(within)
         members_ = tuple(within)
         groups.append(TimedLayers(_device(row, members_, network, able), members_, row))
-    found_groups = _disjoint(groups) if join else groups
+    found_groups = _join_overlapping(groups) if join else groups
     return Matched(tuple(found_groups), tuple(unmatched), len(profile.rows), tuple(parts))
 
 
@@ -746,7 +752,7 @@ def _parts(
     }
 
 
-def _layers_of(
+def _find_layers(
     names: LayerNames, parts: Sequence[str], place: Mapping[str, int]
 ) -> tuple[int, ...]:
     found: set[int] = set()
@@ -769,18 +775,18 @@ def _device(
     return "DLA" if all(able.get(network.layers[i].name, False) for i in layers) else "GPU"
 
 
-def _disjoint(groups: Sequence[TimedLayers]) -> list[TimedLayers]:
+def _join_overlapping(groups: Sequence[TimedLayers]) -> list[TimedLayers]:
     """Joins rows that share a layer, such as a reshape that was timed apart from its neighbour."""
     held: dict[tuple[str, int], TimedLayers] = {}
     for group in groups:
         keys = [(group.device, i) for i in group.layers]
         shared = list({id(held[key]): held[key] for key in keys if key in held}.values())
-        joined = _joined((*shared, group)) if shared else group
+        joined = _join_rows((*shared, group)) if shared else group
         held.update(dict.fromkeys([(group.device, i) for i in joined.layers], joined))
     return list({id(group): group for group in held.values()}.values())
 
 
-def _joined(groups: Sequence[TimedLayers]) -> TimedLayers:
+def _join_rows(groups: Sequence[TimedLayers]) -> TimedLayers:
     rows = [group.row for group in groups]
     main = max(rows, key=lambda row: row.us)
     us = sum(row.us for row in rows)
@@ -854,7 +860,7 @@ def _measured_sentence(fraction: float, path: str) -> str:
     return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
 
 
-def source_of(measured: MeasuredPart | None) -> str:
+def time_source(measured: MeasuredPart | None) -> str:
     """Returns the source of a plan's times: "predicted", or the part that a profile measured."""
     if measured is None or not measured.fraction:
         return "predicted"

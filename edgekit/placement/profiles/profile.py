@@ -124,7 +124,7 @@ class Profile:
 # "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
 
 
-def attributed(
+def attribute_rows(
     rows: Sequence[ProfileRow],
     kinds: Mapping[str, str],
     writes: Mapping[str, Sequence[str]] | None = None,
@@ -202,9 +202,9 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
     Returns:
         Rows with the waits booked to the loadables, and True for each row that is a layer.
     """
-    layers, others = attributed([ProfileRow(name, us) for name, us in times], {})
+    layers, others = attribute_rows([ProfileRow(name, us) for name, us in times], {})
     both = [*((row, True) for row in layers), *((row, False) for row in others)]
-    return tuple(sorted(both, key=lambda one: one[0].place))
+    return tuple(sorted(both, key=lambda pair: pair[0].place))
 
 
 # ``edgekit.profile/1``: a table of measurements on a board, of one plan or of many.
@@ -326,14 +326,14 @@ def merge_tables(tables: Sequence[ProfileTable]) -> ProfileTable:
                 code="profile.merge",
                 hint="merge only measurements of one model on one board",
             )
-    rows, differ = _merged([row for table in tables for row in table.rows])
-    frames, apart = _merged([row for table in tables for row in table.frames])
+    rows, differ = _merge_rows([row for table in tables for row in table.rows])
+    frames, apart = _merge_rows([row for table in tables for row in table.frames])
     contradictions = [*differ, *apart]
     notes = [text for table in tables for text in table.notes]
     notes += [
-        f"{one.what} was measured at {_time(one.dropped_us)} and at "
-        f"{_time(one.us)}; the {one.why} is used"
-        for one in contradictions
+        f"{case.what} was measured at {_time(case.dropped_us)} and at "
+        f"{_time(case.us)}; the {case.why} is used"
+        for case in contradictions
     ]
     return ProfileTable(
         schema="edgekit.profile/1",
@@ -350,19 +350,19 @@ def _time(us: float) -> str:
     return f"{us / 1e3:,.4g} ms" if us >= 1e3 else f"{us:.4g} us"
 
 
-def _merged(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
+def _merge_rows(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
     by_key: dict[object, list[_Row]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
     merged, differ = [], []
     for same in by_key.values():
-        ordered = sorted(same, key=lambda one: one.measured_at)
+        ordered = sorted(same, key=lambda measurement: measurement.measured_at)
         known = ordered[0]
         for later in ordered[1:]:
             apart = abs(later.us - known.us)
             spread = math.hypot(later.sd_us, known.sd_us)
             if apart <= max(AGREE * known.us, SPREADS * spread):
-                known = _pooled(known, later)
+                known = _pool_rows(known, later)
                 continue
             newer = later.samples * FEWER >= known.samples
             newest, dropped = (later, known) if newer else (known, later)
@@ -379,11 +379,11 @@ def _merged(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
     return merged, differ
 
 
-def _pooled(one: _Row, other: _Row) -> _Row:
-    a, b = one.samples, other.samples
-    sd = math.hypot(min(one.sd_us, other.sd_us), abs(one.us - other.us) / 2)
-    us = (a * one.us + b * other.us) / (a + b)
-    return other.model_copy(update={"us": us, "sd_us": sd, "samples": a + b})
+def _pool_rows(older: _Row, newer: _Row) -> _Row:
+    a, b = older.samples, newer.samples
+    sd = math.hypot(min(older.sd_us, newer.sd_us), abs(older.us - newer.us) / 2)
+    us = (a * older.us + b * newer.us) / (a + b)
+    return newer.model_copy(update={"us": us, "sd_us": sd, "samples": a + b})
 
 
 def table_from_json(document: object, path: Path | str) -> ProfileTable:

@@ -25,7 +25,7 @@ from edgekit.placement.profiles.profile import (
     Profile,
     ProfileRow,
     ProfileTable,
-    attributed,
+    attribute_rows,
     table_from_json,
 )
 from edgekit.text import listed
@@ -87,12 +87,12 @@ def read_profile(
     """
     path = Path(path)
     # a pipe can only be read once, as a stream
-    if not path.is_fifo() and _JSON.match(_head(path)):
-        return _profile_of_json(path, layer_info, documents)
-    return _of_log(path)
+    if not path.is_fifo() and _JSON.match(_read_head(path)):
+        return _read_json(path, layer_info, documents)
+    return _read_log(path)
 
 
-def _head(path: Path) -> str:
+def _read_head(path: Path) -> str:
     try:
         with regular(path).open("rb") as file:
             data = file.read(4096)
@@ -124,7 +124,7 @@ def _head(path: Path) -> str:
     return data.decode("utf-8", errors="replace").lstrip("\ufeff")
 
 
-def _of_log(path: Path) -> Profile:
+def _read_log(path: Path) -> Profile:
     try:
         log, timings = read_timings(path)
     except UsageError as error:
@@ -135,7 +135,7 @@ def _of_log(path: Path) -> Profile:
         raise DataError(words, code=code, where=str(path), hint=_HINT) from error
     notes: list[str] = []
     if timings.units:
-        rows = tuple(row for unit in timings.units if (row := _row(unit)) is not None)
+        rows = tuple(row for unit in timings.units if (row := _fastest_row(unit)) is not None)
         missing = len(timings.units) - len(rows)
         if missing:
             notes.append(f"the log has no time for {missing} of {len(timings.units)} units")
@@ -145,7 +145,7 @@ def _of_log(path: Path) -> Profile:
             overhead: tuple[ProfileRow, ...] = ()
             return _profile("log", path, rows, overhead, log, timings, notes)
     if timings.table:
-        rows, overhead = attributed([ProfileRow(row.name, row.us) for row in timings.table], {})
+        rows, overhead = attribute_rows([ProfileRow(row.name, row.us) for row in timings.table], {})
         if rows:
             return _profile("trtexec", path, rows, overhead, log, timings, notes)
     run = dict(timings.run_us)
@@ -158,7 +158,7 @@ def _of_log(path: Path) -> Profile:
     )
 
 
-def _row(unit: UnitTiming) -> ProfileRow | None:
+def _fastest_row(unit: UnitTiming) -> ProfileRow | None:
     timed = tuple(c for c in unit.combinations if c.us is not None)
     if not timed:
         return None
@@ -192,11 +192,11 @@ def _profile(
     )
 
 
-def _profile_of_json(
+def _read_json(
     path: Path, layer_info: str | Path | None, documents: ReadDocument | None
 ) -> Profile:
     try:
-        profile = _read(path, layer_info, documents)
+        profile = _parse_json(path, layer_info, documents)
     except InvalidTime as error:
         raise DataError(
             str(error),
@@ -216,15 +216,17 @@ def _profile_of_json(
     return profile
 
 
-def _read(path: Path, layer_info: str | Path | None, documents: ReadDocument | None) -> Profile:
-    text = _text(path)
+def _parse_json(
+    path: Path, layer_info: str | Path | None, documents: ReadDocument | None
+) -> Profile:
+    text = _read_text(path)
     infos = _infos(Path(layer_info)) if layer_info is not None else {}
     if '"name" : "' in text and (found := trtexec_rows(text)):
-        return _of_rows("trtexec", path, found, infos)
+        return _profile_from_rows("trtexec", path, found, infos)
     try:
         document = parse_json(text)
     except (ValueError, RecursionError) as error:
-        where, why = str(path), f"not JSON: {_why(error)}"
+        where, why = str(path), f"not JSON: {_error_text(error)}"
         if isinstance(error, json.JSONDecodeError):
             where, why = f"{path}:{error.lineno}", "cut off or not JSON"
         raise DataError(
@@ -243,13 +245,13 @@ def _read(path: Path, layer_info: str | Path | None, documents: ReadDocument | N
             where=str(path),
             hint='expected a list of {"name", "timeMs"} as trtexec --exportProfile writes it',
         )
-    return _of_rows("iprofiler", path, rows, infos)
+    return _profile_from_rows("iprofiler", path, rows, infos)
 
 
-def _of_rows(
+def _profile_from_rows(
     kind: str, path: Path, rows: Sequence[ProfileRow], infos: Mapping[str, LayerInfo]
 ) -> Profile:
-    layers, others = attributed(
+    layers, others = attribute_rows(
         rows,
         {name: info.kind for name, info in infos.items()},
         {name: info.outputs for name, info in infos.items()},
@@ -262,7 +264,7 @@ def _of_rows(
             hint="run trtexec with --dumpProfile --separateProfileRun and more --iterations",
         )
     layers = tuple(_with_formats(row, infos.get(row.name)) for row in layers)
-    return Profile(kind, str(path), layers, _conversions(others, infos), others)
+    return Profile(kind, str(path), layers, _find_conversions(others, infos), others)
 
 
 def _with_formats(row: ProfileRow, info: LayerInfo | None) -> ProfileRow:
@@ -271,7 +273,7 @@ def _with_formats(row: ProfileRow, info: LayerInfo | None) -> ProfileRow:
     return replace(row, variants=(Combination(info.reads, info.writes, row.us),))
 
 
-def _conversions(
+def _find_conversions(
     rows: Sequence[ProfileRow], infos: Mapping[str, LayerInfo]
 ) -> tuple[MeasuredReformat, ...]:
     found = []
@@ -282,7 +284,7 @@ def _conversions(
     return tuple(found)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         data = read_file(path, _LARGEST)
     except OSError as error:
@@ -296,16 +298,16 @@ def _text(path: Path) -> str:
     return data.decode(encoding, errors="replace")
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _infos(path: Path) -> dict[str, LayerInfo]:
     try:
-        return layer_infos(parse_json(_text(path)))
+        return layer_infos(parse_json(_read_text(path)))
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"the layer information is not JSON: {_why(error)}",
+            f"the layer information is not JSON: {_error_text(error)}",
             code="profile.layer_info",
             where=str(path),
             hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
@@ -330,7 +332,7 @@ def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | No
             hint="give a bench of the board itself",
         )
     if document["schema"] == SCHEMA:
-        return _of_table(path, table_from_json(document, path))
+        return _profile_from_table(path, table_from_json(document, path))
     assert documents is not None
     try:
         bench = documents(document)
@@ -342,18 +344,18 @@ def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | No
             hint="give the file as `edgekit bench` wrote it",
         ) from error
     if isinstance(bench, Measurement):
-        return _of_measurement(path, bench)
+        return _profile_from_measurement(path, bench)
     reasons = bench.verdict.reasons if bench.verdict else ()
-    found = _of_measurement(path, bench.measurement(), bench.placement)
+    found = _profile_from_measurement(path, bench.measurement(), bench.placement)
     return replace(
         found,
         board=bench.target or "",
         precisions=(bench.precision,) if bench.precision else (),
-        notes=(*(f"the bench is not valid: {one.message}" for one in reasons), *found.notes),
+        notes=(*(f"the bench is not valid: {reason.message}" for reason in reasons), *found.notes),
     )
 
 
-def _of_measurement(
+def _profile_from_measurement(
     path: Path, measured: Measurement, placement: Sequence[Iterable[tuple[str, str]]] = ()
 ) -> Profile:
     rows, notes = bench_rows(measured, placement)
@@ -368,7 +370,7 @@ def _of_measurement(
     return Profile("bench", str(path), rows, tensorrt=tensorrt, notes=notes)
 
 
-def _of_table(path: Path, table: ProfileTable) -> Profile:
+def _profile_from_table(path: Path, table: ProfileTable) -> Profile:
     rows = tuple(
         ProfileRow(f"row {number}", row.us, row.device, tuple(row.layers))
         for number, row in enumerate(table.rows)
@@ -540,7 +542,7 @@ def bench_rows(
     rows: list[ProfileRow] = []
     notes: list[str] = []
     timed: set[tuple[str, str]] = set()
-    nodes = _nodes(measured) if measured.clock == MEASURED else {}
+    nodes = _profiled_layers(measured) if measured.clock == MEASURED else {}
     for segment in _segments(measured, placement):
         names, used = tuple(segment.devices), set(segment.devices.values())
         keys = {(device, name) for name, device in segment.devices.items()}
@@ -550,7 +552,11 @@ def bench_rows(
         own = nodes.get((segment.lane, segment.index), [])
         # cuDLA has no profiler: profiled layers on a DLA are a hybrid engine's
         hybrid = len(used) > 1 or bool(own and segment.device == "DLA" and "DLA" in used)
-        found = _shared(own, segment.us) if own and (hybrid or _names(own, names)) else []
+        found = (
+            _divide_segment(own, segment.us)
+            if own and (hybrid or _names_layers(own, names))
+            else []
+        )
         if found:
             rows += found
         elif hybrid:
@@ -568,23 +574,23 @@ def _segments(
 ) -> Iterator[_Segment]:
     """Yields the segments with a time and layers."""
     places = [dict(plan) for plan in placement]
-    for one in measured.segments:
-        latency = one.latency_ms or {}
+    for segment in measured.segments:
+        latency = segment.latency_ms or {}
         us = round(1e3 * (latency.get("median") or latency.get("mean") or 0.0), 6)
-        place = places[one.lane] if one.lane < len(places) else {}
-        devices = {name: device_of(place.get(name, one.device)) for name in one.layers}
+        place = places[segment.lane] if segment.lane < len(places) else {}
+        devices = {name: parse_device(place.get(name, segment.device)) for name in segment.layers}
         if us and devices:
-            yield _Segment(one.lane, one.index, device_of(one.device), us, devices)
+            yield _Segment(segment.lane, segment.index, parse_device(segment.device), us, devices)
 
 
-def device_of(name: str) -> str:
+def parse_device(name: str) -> str:
     """Returns "GPU" or "DLA"."""
     return "GPU" if name == "GPU" else "DLA"
 
 
-def _shared(nodes: Sequence[ProfileRow], us: float) -> list[ProfileRow]:
+def _divide_segment(nodes: Sequence[ProfileRow], us: float) -> list[ProfileRow]:
     """Returns a segment's layers, with its time divided over its layers and other rows."""
-    layers, others = attributed(nodes, {})
+    layers, others = attribute_rows(nodes, {})
     total = sum(row.us for row in (*layers, *others))
     if not total or not sum(row.us for row in layers):
         return []
@@ -594,13 +600,13 @@ def _shared(nodes: Sequence[ProfileRow], us: float) -> list[ProfileRow]:
     return [replace(row, us=row.us * factor) for row in layers]
 
 
-def _names(nodes: Sequence[ProfileRow], layers: Sequence[str]) -> bool:
+def _names_layers(nodes: Sequence[ProfileRow], layers: Sequence[str]) -> bool:
     """Returns True if a segment's profile names its layers, and not kernels."""
     text = "\n".join(row.name for row in nodes)
     return sum(name in text for name in layers) >= _KNOWN * len(layers)
 
 
-def _nodes(measured: Measurement) -> dict[tuple[int, int], list[ProfileRow]]:
+def _profiled_layers(measured: Measurement) -> dict[tuple[int, int], list[ProfileRow]]:
     """Returns the profiled layers by lane and index of their segment."""
     found: dict[tuple[int, int], list[ProfileRow]] = {}
     for node in measured.nodes or ():

@@ -19,7 +19,7 @@ import numpy as np
 from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.quantize.data.rows import DataRow, ahead, shown
-from edgekit_device.detection.letterbox import Placing, cover, cropped, letterbox, stretch
+from edgekit_device.detection.letterbox import Placing, cover, crop_resized, letterbox, stretch
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -232,7 +232,7 @@ class Preprocess:
                 f"{self.resize}, which gives an image of {high}x{wide}",
                 f"give a larger size; the input of {self.height}x{self.width} is cut from it",
             )
-        return cropped(picture, size, grown)
+        return crop_resized(picture, size, grown)
 
     def _fitted(self, image: Image.Image) -> Image.Image:
         from PIL import Image, ImageOps

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from edgekit.detection.files import names_of
+from edgekit.detection.files import read_class_names
 from edgekit.detection.precision import Truth
 from edgekit.errors import DataError
 from edgekit.files import read_file
@@ -167,7 +167,7 @@ def _numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[i
 
 
 def _of_yaml(path: Path, classes: Sequence[str], keypoints: bool) -> list[LabelledPicture]:
-    numbers = _numbers(path, names_of(path), classes)
+    numbers = _numbers(path, read_class_names(path), classes)
     return _of_files(path, images_at(path, ("val",)), numbers, keypoints)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper
 
-from edgekit.dla.precision import Lowering, int8_operators, lowering
+from edgekit.dla.precision import Lowering, int8_operators, plan_lowering
 from edgekit.dla.scales import channel_axis, weight_scales
 from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.network.loading import validation
@@ -304,7 +304,8 @@ class _Half:
 # From a plain network and its scales to a strongly typed Q/DQ model: implicit to explicit INT8.
 #
 # TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
-# QuantizeLinear are INT8. :func:`edgekit.dla.precision.lowering` decides the places of the pairs.
+# QuantizeLinear are INT8. :func:`edgekit.dla.precision.plan_lowering` decides the places of the
+# pairs.
 
 
 def to_qdq(
@@ -367,7 +368,7 @@ def to_qdq(
         )
     if raised is not model:
         network = layers(raised, network.release)
-    plan = lowering(network, scales, fp16_layers)
+    plan = plan_lowering(network, scales, fp16_layers)
     writer = LoweredGraph(raised, network, plan, scales, weights)
     writer.write()
     if float16:
@@ -413,7 +414,7 @@ def to_open_qdq(
     known = scales_in(inferred.graph, scales)
     opened = replace(model, proto=inferred)
     writer = LoweredGraph(
-        opened, network, lowering(network, known, fp16_layers), known, "per_channel"
+        opened, network, plan_lowering(network, known, fp16_layers), known, "per_channel"
     )
     writer.write()
     half(writer.proto, writer.floats(), writer.taken)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from edgekit.files import write_text
-from edgekit.placement.plan import exception
+from edgekit.placement.plan import exception_text
 from edgekit.reports import charts, text
 from edgekit.reports.buckets import HEAD, SIDES, bucket_rows, range_lines
 from edgekit.reports.facts import flat_facts
@@ -129,7 +129,7 @@ def _optimality(placement: Placement) -> str:
     goal = OBJECTIVES.get(placement.objective, placement.objective)
     if placement.optimal:
         wide = ", with extrapolated times" if placement.extrapolated else ""
-        less = f", {exception(placement.unknown_cost)}" if placement.unknown_cost else ""
+        less = f", {exception_text(placement.unknown_cost)}" if placement.unknown_cost else ""
         return f"Objective: {goal}. Proved optimal{wide}{less}.{_given_up(placement)}"
     if not placement.gap:
         return f"Objective: {goal}. Nothing is proved: no layer that takes time has a cost model."

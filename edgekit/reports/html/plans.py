@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from edgekit.files import write_text
-from edgekit.placement.plan import PlacedLayer, proof_of
+from edgekit.placement.plan import PlacedLayer, qualify_proof
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
 from edgekit.reports.html.page import page_of
@@ -35,7 +35,7 @@ def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:
 
 def _view(document: Plans, name: str) -> View:
     lower, upper = document.lower, document.upper
-    proof = proof_of(lower.optimal, lower.extrapolated, lower.unknown_cost) or (
+    proof = qualify_proof(lower.optimal, lower.extrapolated, lower.unknown_cost) or (
         f"bound {value_text(document, lower.bound)}, gap {percent(lower.gap, 2)}"
     )
     figures = [("One cycle" if document.repeats else "All networks once", gantt(document))]

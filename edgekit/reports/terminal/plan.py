@@ -13,7 +13,7 @@ from edgekit.network.module_tree import HEAD, RIGHT, tree_rows
 from edgekit.placement.explanation import Why
 from edgekit.placement.module_reasons import WhyModules
 from edgekit.placement.placing import Pareto, PlanProof
-from edgekit.placement.plan import PlanSummary, WhatIf, proof_of
+from edgekit.placement.plan import PlanSummary, WhatIf, qualify_proof
 from edgekit.placement.table import PlanTable
 from edgekit.reports import text
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
@@ -41,7 +41,7 @@ def proof(plan: PlanSummary) -> str:
     """Returns "proved optimal", or the bound and the gap; "nothing proved" for unknown costs."""
     if plan.value is None:
         return "nothing proved"
-    proved = proof_of(plan.optimal, plan.extrapolated, plan.unknown_cost)
+    proved = qualify_proof(plan.optimal, plan.extrapolated, plan.unknown_cost)
     if proved and plan.slack and plan.slack.given_up:
         return f"{percent(plan.slack.given_up, 2)} from the optimum ({proved})"
     if proved:
@@ -152,7 +152,7 @@ def _short(plan: PlanProof, latency_us: float | None) -> str:
     """
     if latency_us is None:
         return "cost unknown"
-    proved = proof_of(plan.optimal, plan.extrapolated, plan.unknown_cost, words="optimal")
+    proved = qualify_proof(plan.optimal, plan.extrapolated, plan.unknown_cost, words="optimal")
     return proved or f"gap {percent(plan.gap, 2)}"
 
 
@@ -349,7 +349,7 @@ def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableTyp
         style="dim",
     )
     lower, upper = document.lower, document.upper
-    proof = proof_of(lower.optimal, lower.extrapolated, lower.unknown_cost) or (
+    proof = qualify_proof(lower.optimal, lower.extrapolated, lower.unknown_cost) or (
         f"not proved optimal: bound {value_text(document, lower.bound)}, gap "
         f"{percent(lower.gap, 2)}"
     )

@@ -21,7 +21,7 @@ from edgekit.placement.plan import (
     plan_summary,
     predicted_value,
 )
-from edgekit.placement.profiles.measured import source_of
+from edgekit.placement.profiles.measured import time_source
 from edgekit.reference.accuracy import SegmentMeasures
 from edgekit.reports import text
 from edgekit.reports.buckets import HEAD, SIDES, TITLE, bucket_rows, range_lines
@@ -71,7 +71,7 @@ def prediction_table(
         rows: From ``comparison``.
         objective: The plan's objective.
         brings: From ``advantage``.
-        source: Source of the plan's times, from ``source_of``; "" for predicted.
+        source: Source of the plan's times, from ``time_source``; "" for predicted.
         unknown: Number of layers with unknown cost, which the figures leave out.
         rate_hz: Frames per second of the energies; None: back to back.
     """
@@ -334,7 +334,7 @@ def summary_plan(plan: Plan) -> RenderableType:
             rows,
             plan.objective,
             advantage(plan, rows),
-            source_of(plan.measured),
+            time_source(plan.measured),
             len(plan.unknown_cost),
             plan.rate_hz,
         ),
@@ -389,7 +389,7 @@ def _objective(plan: Plan) -> str:
     range_ = _band(plan, objective_band(plan), show, of, less=idle)
     if plan.unknown_cost:
         range_ += f" not counting {counted(len(plan.unknown_cost), 'layer')} of unknown cost"
-    source = source_of(plan.measured)
+    source = time_source(plan.measured)
     if plan.objective == "energy" and source != "predicted":
         source = f"power predicted, times {source}"
     aim = text.energy_words(plan.rate_hz) if plan.objective == "energy" else plan.objective

@@ -62,10 +62,10 @@ def regions(graph: RewriteGraph, steps: Sequence[RewriteStep]) -> tuple[Region, 
             tensor_maker.update((n, index) for n in node.outputs if n not in outputs)
         tensor_maker.update((item.name, index) for item in step.fixed)
     steps_by = dict(enumerate(steps))
-    return tuple(region_of(graph, steps_by, found) for found in together.members())
+    return tuple(build_region(graph, steps_by, found) for found in together.members())
 
 
-def region_of(
+def build_region(
     graph: RewriteGraph, steps: Mapping[int, RewriteStep], found: Sequence[int]
 ) -> Region:
     """Returns the region of the steps at ``found``.
@@ -85,7 +85,7 @@ def region_of(
     return Region(tuple(found), frozenset(old), frozenset(new))
 
 
-def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = SEED) -> Applied:
+def make_entry(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = SEED) -> Applied:
     """Returns the record's entry of a step; approximate steps have no error in float64."""
     exact = not step.rewrite.approximate
     return Applied(
@@ -144,7 +144,7 @@ def replayed(
         else:
             steps = {index: item.step for index, item in made.items()}
             return Replayed(
-                graph, made, tuple(region_of(graph, steps, region.steps) for region in left)
+                graph, made, tuple(build_region(graph, steps, region.steps) for region in left)
             )
 
 

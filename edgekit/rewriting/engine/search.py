@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Rewrite, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, constants_finite, prove
-from edgekit.rewriting.step import step_of
+from edgekit.rewriting.step import find_step
 from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Search:
             if self._refused and (item.name, node.name) in self._refused:
                 continue
             try:
-                step = step_of(self.graph, item, node)
+                step = find_step(self.graph, item, node)
                 if step is None:
                     continue
                 old, new = self.judge.both(self.graph, step)

@@ -84,9 +84,9 @@ def _axes(call: Call, x: np.ndarray) -> list[_Axis]:
         ratios = [out / x.shape[axis] for out, axis in zip(outs, where, strict=True)]
         policy = call.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
-            one = min(ratios) if policy == "not_larger" else max(ratios)
-            ratios = [one] * len(where)
-            outs = [math.floor(one * x.shape[axis] + 0.5) for axis in where]
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            ratios = [ratio] * len(where)
+            outs = [math.floor(ratio * x.shape[axis] + 0.5) for axis in where]
     else:
         assert scales is not None
         ratios = [float(scale) for scale in scales]

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import RewriteGraph, RewriteStep
-from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_of
+from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, make_pair
 from edgekit_device.protocol.codec import document
 
 # number of elements compared at a time
@@ -108,8 +108,8 @@ def reach(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
 
 def _numbers(graph: RewriteGraph, node: Node) -> Iterator[float]:
     for name in node.inputs:
-        one = name and graph.constant(name) and math.prod(graph.shape(name)) == 1
-        if one and graph.floats(name):
+        is_scalar = name and graph.constant(name) and math.prod(graph.shape(name)) == 1
+        if is_scalar and graph.floats(name):
             value = graph.scalar(name)
             if value is not None:
                 yield value
@@ -221,7 +221,7 @@ def _paired(
     graph: RewriteGraph, step: RewriteStep, feeds: Iterable[Mapping[str, np.ndarray]], exact: bool
 ) -> Proof | None:
     """Returns the result of :func:`compare`, with sessions shared by steps with other weights."""
-    pair = pair_of(graph, step)
+    pair = make_pair(graph, step)
     if pair is None:
         return None
     worst64, worst32 = WorstError(step.outputs), WorstError(step.outputs)

@@ -95,10 +95,10 @@ def started(
         large: True if more than one thread makes it faster.
     """
     ends = {name: (graph.dtype(name), graph.shape(name)) for name in outputs}
-    return session_of(graph.opset, map(proto_of, nodes), known, feeds, ends, large)
+    return start_session(graph.opset, map(proto_of, nodes), known, feeds, ends, large)
 
 
-def session_of(
+def start_session(
     opset: int,
     nodes: Iterable[onnx.NodeProto],
     known: Mapping[str, np.ndarray],

@@ -17,7 +17,7 @@ from edgekit.network.graph import Node, form, proto_of
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import computed, evaluate
 from edgekit.rewriting.graph import NewConstant, RewriteGraph, RewriteStep
-from edgekit.rewriting.proof.sessions import ProofSession, narrow, session_of, shared, started
+from edgekit.rewriting.proof.sessions import ProofSession, narrow, shared, start_session, started
 
 #: Operators whose floating-point constants are parameters, not weights.
 READS_FLOATS = frozenset(
@@ -266,7 +266,7 @@ def _lacks_kernel(said: str) -> bool:
 # fed the weights like inputs.
 
 
-def pair_of(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
+def make_pair(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
     """Returns both sides of a step; None if it cannot share a session with others."""
     key, numbers = alike(graph, step)
     form = _known().get(key)
@@ -355,7 +355,7 @@ class ProofPair:
             for side in _SIDES
             for at, kind in zip(form.outputs, types, strict=True)
         }
-        form.session = session_of(graph.opset, form.protos(), shown, feeds, ends, False)
+        form.session = start_session(graph.opset, form.protos(), shown, feeds, ends, False)
         form.fed = tuple(fed.values())
         form.failed = False
 

@@ -26,9 +26,9 @@ from edgekit.rewriting.provenance.record import (
     WeightType,
     built_in,
     closure,
-    operators_of,
-    parameters_of,
-    record_of,
+    count_operators,
+    digest_parameters,
+    read_record,
     set_record,
 )
 from edgekit.text import listed
@@ -51,15 +51,15 @@ def check_network(rewritten: Model, other: Model) -> None:
         DataError: Code "refit.mismatch"; the hint lists constants and operators.
         ModelError: "rewrite.record": a record is invalid.
     """
-    record, before = record_of(rewritten), record_of(other)
+    record, before = read_record(rewritten), read_record(other)
     if record is not None and before is not None:
         found, there = before.parameters, before.operators
         values: Mapping[str, np.ndarray] = {}
     else:
-        found, there, values = parameters_of(other), operators_of(other), built_in(other)
+        found, there, values = digest_parameters(other), count_operators(other), built_in(other)
     if record is None:
-        faults = _differing(parameters_of(rewritten), found, (), values)
-        faults += _fewer(operators_of(rewritten), there)
+        faults = _differing(digest_parameters(rewritten), found, (), values)
+        faults += _fewer(count_operators(rewritten), there)
     else:
         faults = _differing(record.parameters, found, record.originals, values)
         faults += _fewer(record.operators, there)
@@ -96,7 +96,7 @@ def check_derived(
         if faults:
             raise _refusal(faults, other.source)
         return
-    before = record_of(other)
+    before = read_record(other)
     if before is not None:
         # rewritten likewise: constants that rewrites added must be the same
         for name, item in record.weights.items():
@@ -119,7 +119,7 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
     A rewrite may have been chosen for the value; only repeating the same steps shows it.
     """
     found = built_in(other)
-    given = parameters_of(other)
+    given = digest_parameters(other)
     changed = [
         name
         for name, digest in record.parameters.items()
@@ -142,13 +142,13 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
 
 def _agree(made: Model, again: Model) -> bool:
     """Returns True if two models have the same nodes and the constants of ``made``."""
-    left, right = parameters_of(made), parameters_of(again)
+    left, right = digest_parameters(made), digest_parameters(again)
     if any(right.get(name) != digest for name, digest in left.items()):
         return False
     return all(
         name in again.weights and np.array_equal(value, again.weights[name])
         for name, value in made.weights.items()
-    ) and not _fewer(operators_of(made), operators_of(again))
+    ) and not _fewer(count_operators(made), count_operators(again))
 
 
 def _differing(
@@ -282,7 +282,7 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
     Raises:
         ModelError: "rewrite.record": the model's record is invalid.
     """
-    record = record_of(rewritten)
+    record = read_record(rewritten)
     types = _weight_types(rewritten)
     if record is None:
         return types
@@ -331,7 +331,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     if faults:
         raise _mismatch(faults, len(needed), other.source)
     check_network(rewritten, other)
-    record = record_of(rewritten)
+    record = read_record(rewritten)
     proto = onnx.ModelProto()
     proto.CopyFrom(rewritten.proto)
     values = {name: given[name] for name in needed} | _retained(rewritten, record, given)
@@ -349,10 +349,10 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     check_derived(rewritten, record, made, other)
     if record is None:
         return made
-    before = record_of(other)
+    before = read_record(other)
     original = before.original if before is not None else other.digest
     # a number that recipes read may have changed
-    there = before.parameters if before is not None else parameters_of(other)
+    there = before.parameters if before is not None else digest_parameters(other)
     parameters = {name: there.get(name, digest) for name, digest in record.parameters.items()}
     return set_record(made, replace(record, original=original, parameters=parameters))
 

@@ -27,7 +27,7 @@ from edgekit.rewriting.graph import (
     Applied,
     Recipe,
     RewriteGraph,
-    recipe_of,
+    make_recipe,
 )
 from edgekit.rewriting.proof.prove import RUNS, SEED
 from edgekit.text import plain
@@ -269,7 +269,7 @@ def closure(
     return list(done)
 
 
-def parameters_of(model: Model) -> dict[str, str]:
+def digest_parameters(model: Model) -> dict[str, str]:
     """Returns a digest of each constant other than weights, by name: bounds, axes, masks."""
     return {name: _digest(value) for name, value in built_in(model).items()}
 
@@ -283,7 +283,7 @@ def built_in(model: Model) -> dict[str, np.ndarray]:
     }
 
 
-def operators_of(model: Model) -> dict[str, int]:
+def count_operators(model: Model) -> dict[str, int]:
     """Returns the number of nodes by operator and attributes, without subgraphs.
 
     Names of nodes and tensors are excluded, so that another export of the same network gives the
@@ -320,7 +320,7 @@ def _described(node: onnx.NodeProto) -> str:
     return text
 
 
-def record_of(model: Model) -> RewriteRecord | None:
+def read_record(model: Model) -> RewriteRecord | None:
     """Returns a model's record; None for a model without rewrites.
 
     Raises:
@@ -373,7 +373,7 @@ def with_record(
         MalformedError: A rewrite derives a weight by an operator that is not allowed in recipes.
     """
     original = original or graph.model
-    before = record_of(original)
+    before = read_record(original)
     known = {t.name for t in original.proto.graph.initializer}
     # raising the opset is not a step: it is repeated for every model with an older opset
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
@@ -385,10 +385,10 @@ def with_record(
         weights={},
         originals={},
         stations={},
-        recipes=tuple(recipe_of(node) for node in _nodes(graph)),
+        recipes=tuple(make_recipe(node) for node in _nodes(graph)),
         constants={},
-        parameters=parameters_of(original) if before is None else before.parameters,
-        operators=operators_of(original) if before is None else before.operators,
+        parameters=digest_parameters(original) if before is None else before.parameters,
+        operators=count_operators(original) if before is None else before.operators,
     )
     if before is not None:
         before = _apart(before, graph)
@@ -443,7 +443,7 @@ def record_document(
         rewritten: The rewritten model; the same model if no rewrite was applied.
         applied: The applied rewrites, in order.
     """
-    record = record_of(rewritten)
+    record = read_record(rewritten)
     weights = record.weights if record else {}
     return AppliedRewrites(
         model=original.digest,

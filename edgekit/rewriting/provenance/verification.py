@@ -14,11 +14,11 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
-from edgekit.rewriting.engine.replay import entry_of, steps_again
+from edgekit.rewriting.engine.replay import make_entry, steps_again
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import Applied, RewriteGraph, emit
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
-from edgekit.rewriting.provenance.record import AppliedRewrites, record_of, with_record
+from edgekit.rewriting.provenance.record import AppliedRewrites, read_record, with_record
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
@@ -85,7 +85,7 @@ def claim_of_model(model: Model, original: Model | None = None) -> Claim:
         DataError: "rewrite.no-record": it was not rewritten.
         ModelError: "rewrite.record": its record is invalid.
     """
-    made = record_of(model)
+    made = read_record(model)
     if made is None and original is not None and original.digest == model.digest:
         return Claim(model.digest, model.digest, model.graph.opset, ((),), (), SEED, RUNS)
     if made is None:
@@ -423,7 +423,7 @@ def _round(
     try:
         for step in steps_again(graph, steps):
             proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
-            applied.append(entry_of(step, proof, runs=claim.runs, seed=claim.seed))
+            applied.append(make_entry(step, proof, runs=claim.runs, seed=claim.seed))
             rows.append(_row(applied[-1], proof, claim, len(rows)))
             graph.apply(step)
             on_step()

@@ -14,10 +14,10 @@ from edgekit.rewriting.rules.clips import bound, clip_from_zero, native
 from edgekit.rewriting.rules.operands import (
     by_constant,
     channels,
-    factor_of,
     image,
     number,
     other_input,
+    read_factor,
     scaled,
 )
 
@@ -127,7 +127,7 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
         reader = graph.only_reader(current)
         if reader is None or reader.domain:
             break
-        times = factor_of(graph, reader, current)
+        times = read_factor(graph, reader, current)
         if times is not None and factor == 1.0:
             factor = times
         elif reader.op == "Mul" and other_input(reader, current) == source and not multiplied:
@@ -231,16 +231,16 @@ def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
         graph: The graph.
         node: The node f (Erf).
     """
-    one = graph.only_reader(node.outputs[0])
-    added = by_constant(graph, one, "Add")
-    if one is None or added is None or added[1] != 1:
+    product = graph.only_reader(node.outputs[0])
+    added = by_constant(graph, product, "Add")
+    if product is None or added is None or added[1] != 1:
         return None
-    after, output, half = [one], one.outputs[0], 1.0
+    after, output, half = [product], product.outputs[0], 1.0
     factors: list[str] = []
     # the products with x and with 0.5, in any order and grouping
     for _ in range(3):
         reader = graph.only_reader(output)
-        number_times = factor_of(graph, reader, output)
+        number_times = read_factor(graph, reader, output)
         if reader is None or reader.domain:
             break
         if number_times is not None:

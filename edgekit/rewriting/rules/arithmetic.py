@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import helper
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
@@ -252,7 +252,7 @@ def spread(
 
 def _steps(factor: int) -> list[int] | None:
     """Factors of ``factor`` in the range of a nearest resize; None if there are none."""
-    most = limit("resize.nearest_scale")[1]
+    most = rule_range("resize.nearest_scale")[1]
     if factor == 1:
         return []
     if factor <= most:

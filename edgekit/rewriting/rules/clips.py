@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
@@ -45,7 +45,7 @@ def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | N
 
 def native(low: float | None, high: float | None) -> bool:
     """Returns True if the DLA supports this clip directly."""
-    least, most = limit("activation.clip_upper")
+    least, most = rule_range("activation.clip_upper")
     return low == 0 and high is not None and least <= high <= most
 
 
@@ -132,7 +132,7 @@ def _factors(width: float) -> tuple[float, float]:
 
 def _fit(width: float) -> tuple[float, float]:
     """Returns the factor, and the upper bound of the scaled clip."""
-    least, most = limit("activation.clip_upper")
+    least, most = rule_range("activation.clip_upper")
     if width < least:
         return least / width, float(least)
     if width > most:

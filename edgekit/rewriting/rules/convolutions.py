@@ -17,7 +17,7 @@ import numpy as np
 
 from edgekit.dla.fact_files import memory_facts
 from edgekit.dla.memory import cbuf_banks
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node, form
 from edgekit.network.windows import KernelWindow, cropped_by_same, window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
@@ -58,7 +58,7 @@ class Conv(NamedTuple):
         return self.node.input(2)
 
 
-def conv_of(graph: RewriteGraph, node: Node | None, spatial: int = 2) -> Conv | None:
+def read_conv(graph: RewriteGraph, node: Node | None, spatial: int = 2) -> Conv | None:
     """Returns a Conv of ``spatial`` axes with constant weights and bias; None for other nodes."""
     if node is None or node.op != "Conv" or node.domain or not graph.floats(node.outputs[0]):
         return None
@@ -118,7 +118,7 @@ def keep(new: Writer, node: Node) -> None:
 
 def within(rule: str, *values: int) -> bool:
     """Returns True if values are in the range of a DLA rule."""
-    low, high = limit(rule)
+    low, high = rule_range(rule)
     return all(low <= value <= high for value in values)
 
 
@@ -168,7 +168,7 @@ def write_zeros(
 
 def _steps(before: int, after: int) -> list[tuple[int, int]]:
     """Splits an amount of zeros into steps within the limit of one convolution."""
-    most = min(limit("convolution.padding")[1], limit("convolution.kernel")[1] - 1)
+    most = min(rule_range("convolution.padding")[1], rule_range("convolution.kernel")[1] - 1)
     steps = []
     while before or after:
         front = min(before, most)
@@ -218,7 +218,7 @@ def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Conv of one spatial axis with constant weights.
     """
-    conv = conv_of(graph, node, spatial=1)
+    conv = read_conv(graph, node, spatial=1)
     if conv is None:
         return
     new = yield (node,)
@@ -308,16 +308,18 @@ class StrideBlocks(NamedTuple):
     full: bool
 
 
-def way_of(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
+def choose_split(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
     """Returns the split of the fewest multiplications within the limits; None if there is none.
 
     With a single output along each axis of a large stride, that stride has no effect: the
     convolution needs no second step, only an input without the unread rows.
     """
     size = conv.size
-    axes = axes_of(conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation))
+    axes = kernel_axes(
+        conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation)
+    )
     strided = [axis.stride for axis in axes if axis.out > 1]
-    plan = plan_of(conv) if within("convolution.stride", *strided) else None
+    plan = plan_split(conv) if within("convolution.stride", *strided) else None
     if plan is not None:
         return plan
     found: list[Pooled | StrideBlocks] = [*_pooled(conv, axes), *_blocks(conv, axes)]
@@ -326,7 +328,7 @@ def way_of(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
 
 def _factors(stride: int, most: int) -> Iterator[tuple[int, int]]:
     """Splits a stride into a convolution's stride and a second stride of at most ``most``."""
-    for first in range(1, limit("convolution.stride")[1] + 1):
+    for first in range(1, rule_range("convolution.stride")[1] + 1):
         if stride % first == 0 and stride // first <= most:
             yield first, stride // first
 
@@ -334,7 +336,7 @@ def _factors(stride: int, most: int) -> Iterator[tuple[int, int]]:
 def _pooled(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[Pooled]:
     if too_large(conv) or too_far(conv) or too_padded(conv):
         return
-    most = limit("pooling.stride")[1]
+    most = rule_range("pooling.stride")[1]
     kernel = conv.size.kernel[0] * conv.size.kernel[1]
     each = conv.shape[0] * conv.weight[0] * conv.weight[1] * kernel
     first = kernel == 1 and not any(conv.size.pads)
@@ -346,7 +348,7 @@ def _pooled(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[Pooled]
 def _blocks(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[StrideBlocks]:
     if conv.size.dilation != (1, 1):
         return
-    most = limit("convolution.stride")[1]
+    most = rule_range("convolution.stride")[1]
     for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
         if (a, c) == (1, 1) or not within("general.dimension", conv.shape[1] * a * c):
             continue
@@ -399,10 +401,10 @@ def large_stride(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a 2-D Conv with constant weights and a stride over the limit.
     """
-    conv = conv_of(graph, node)
+    conv = read_conv(graph, node)
     if conv is None or within("convolution.stride", *conv.size.stride):
         return
-    way = way_of(conv)
+    way = choose_split(conv)
     if way is None:
         return
     new = yield (node,)
@@ -557,7 +559,7 @@ class KernelPart(NamedTuple):
         )
 
 
-def axes_of(
+def kernel_axes(
     shape: tuple[int, ...], target: tuple[int, ...], window: tuple[tuple[int, ...], ...]
 ) -> tuple[KernelAxis, KernelAxis]:
     """Returns both axes of a convolution; ``window`` is (kernel, stride, pads, dilation)."""
@@ -614,7 +616,7 @@ def _free(taps: int, zeros: int) -> bool:
     return zeros * _TAPS_PER_ZERO <= taps and within("convolution.kernel", taps + zeros)
 
 
-def parts_of(axis: KernelAxis, count: int) -> list[KernelPart]:
+def split_kernel(axis: KernelAxis, count: int) -> list[KernelPart]:
     """Returns ``count`` kernel parts of similar size, without parts that read only padding."""
     bounds = [axis.kernel * index // count for index in range(count + 1)]
     made = [_part(axis, a, b) for a, b in pairwise(bounds)]
@@ -629,12 +631,12 @@ def ways(
     At most one split for each amount of zeros: none, as many as make the padding allowed, or the
     whole padding.
     """
-    most = limit("convolution.padding")[1]
+    most = rule_range("convolution.padding")[1]
     excess = (max(axis.before - most, 0), max(axis.after - most, 0))
     for zeros in dict.fromkeys([(0, 0), excess, (axis.before, axis.after)]):
         padded = axis.padded(*zeros)
         for count in range(1, min(axis.kernel, _MOST_PARTS) + 1):
-            parts = parts_of(padded, count)
+            parts = split_kernel(padded, count)
             if parts and all(fits(part) for part in parts):
                 yield zeros, parts
                 break
@@ -670,10 +672,10 @@ def banks(conv: Conv) -> int:
     return cbuf_banks(shape[1], kernel, conv.size.dilation[0], shape[3], "fp16", conv.groups)
 
 
-def plan_of(conv: Conv) -> SplitPlan | None:
+def plan_split(conv: Conv) -> SplitPlan | None:
     """Returns the split of the fewest layers within all DLA limits; None if there is none."""
     size = conv.size
-    height, width = axes_of(
+    height, width = kernel_axes(
         conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation)
     )
     best: SplitPlan | None = None
@@ -782,8 +784,8 @@ def _split(graph: RewriteGraph, node: Node, beyond: Callable[[Conv], bool]) -> R
     The split respects the limits of kernel, padding, dilation and convolution buffer together, so
     that no part exceeds another limit.
     """
-    conv = conv_of(graph, node)
-    plan = plan_of(conv) if conv is not None and beyond(conv) else None
+    conv = read_conv(graph, node)
+    plan = plan_split(conv) if conv is not None and beyond(conv) else None
     if conv is None or plan is None:
         return
     new = yield (node,)

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.network.windows import KernelWindow
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.convolutions import (
     Conv,
-    conv_of,
     keep,
-    plan_of,
+    plan_split,
+    read_conv,
     too_large,
     too_padded,
     vector,
@@ -81,7 +81,7 @@ class Dense(NamedTuple):
     bias_factor: float = 1.0
 
 
-def image_of(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
+def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
     """Returns the image [N, C, H, W] whose flattened rows are ``tensor`` [N, C H W].
 
     Follows reshapes, which all keep the order of the elements. Without an image that fits into one
@@ -114,7 +114,7 @@ def image_of(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
     if largest is not None:
         # the window is too large for the DLA; other rewrites split it
         return largest
-    for height in range(2, limit("convolution.kernel")[1] + 1):
+    for height in range(2, rule_range("convolution.kernel")[1] + 1):
         if depth % height == 0 and within("general.dimension", depth // height):
             return ProductSource(tensor, (rows, depth // height, height, 1))
     return ProductSource(tensor, (rows, depth, 1, 1))
@@ -134,14 +134,14 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
     if dense.factor != 1.0:
         weight = new.node("Mul", [weight, new.constant(dense.factor)])
     weight = new.node("Reshape", [weight, new.constant([dense.columns, *shape[1:]])])
-    bias = bias_of(graph, new, dense)
+    bias = column_bias(graph, new, dense)
     window = KernelWindow(shape[2:], (1, 1), (0, 0, 0, 0), (1, 1))
     made = write_conv(new, [data, weight, bias], window, name=name)
     rows = new.constant([shape[0], dense.columns])
     new.node("Reshape", [made, rows], output=output, name=f"{name}:rows")
 
 
-def bias_of(graph: RewriteGraph, new: Writer, dense: Dense) -> str:
+def column_bias(graph: RewriteGraph, new: Writer, dense: Dense) -> str:
     """Returns the bias of a product as [columns]; "" if there is none."""
     if not dense.bias or dense.bias_factor == 0.0:
         return ""
@@ -186,7 +186,7 @@ def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     columns = graph.shape(node.outputs[0])[1]
     if bias and not (graph.constant(bias) and per_column(graph.shape(bias), columns)):
         return
-    source = image_of(graph, data, node)
+    source = find_image(graph, data, node)
     turned = bool(node.attrs.get("transB", 0))
     factors = [float(node.attrs.get(key, 1.0)) for key in ("alpha", "beta")]
     new = yield (node, *source.views)
@@ -228,7 +228,7 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
         nodes, bias, output = [node, add], found, add.outputs[0]
     source = ProductSource(data, graph.shape(data))
     if rank == 2 and fixed[1]:
-        source = image_of(graph, data, node)
+        source = find_image(graph, data, node)
         nodes += source.views
     new = yield tuple(nodes)
     if len(matrix) > 2:
@@ -244,7 +244,7 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     if fixed[0]:
         _columns(graph, new, source, weight, output, node.name)
     else:
-        _rows(new, dense, weight, bias_of(graph, new, dense), output, node.name)
+        _rows(new, dense, weight, column_bias(graph, new, dense), output, node.name)
 
 
 def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> str:
@@ -314,7 +314,7 @@ class Scale(NamedTuple):
         return self.node.op not in {"Mul", "Div"}
 
 
-def scale_of(graph: RewriteGraph, node: Node | None) -> Scale | None:
+def read_scale(graph: RewriteGraph, node: Node | None) -> Scale | None:
     """Returns a node's scale of each channel of [N, C, H, W]; None for any other node."""
     if node is None or node.domain or not node.outputs:
         return None
@@ -372,8 +372,8 @@ def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, st
 
 def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
     """Folds a scale into the weights of a Conv whose result has no other reader."""
-    scale = scale_of(graph, node)
-    conv = None if scale is None else conv_of(graph, graph.producer(scale.data))
+    scale = read_scale(graph, node)
+    conv = None if scale is None else read_conv(graph, graph.producer(scale.data))
     if scale is None or conv is None or not graph.inner(scale.data, [node]):
         return
     new = yield (node, conv.node)
@@ -429,8 +429,8 @@ def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Conv that is the only reader of a scaled activation.
     """
-    conv = conv_of(graph, node)
-    scale = None if conv is None else scale_of(graph, graph.producer(node.inputs[0]))
+    conv = read_conv(graph, node)
+    scale = None if conv is None else read_scale(graph, graph.producer(node.inputs[0]))
     if conv is None or scale is None or not graph.inner(node.inputs[0], [node]):
         return
     if scale.shifts and any(conv.size.pads):
@@ -474,7 +474,7 @@ class Zeros(NamedTuple):
     width: tuple[int, int]
 
 
-def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
+def read_zeros(graph: RewriteGraph, node: Node | None) -> Zeros | None:
     """Returns the amounts of a Pad of zeros around [N, C, H, W]; None for any other node.
 
     Also None if it pads the batch or crops.
@@ -517,8 +517,8 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Conv with constant weights that reads a Pad of zeros.
     """
-    conv = conv_of(graph, node)
-    zeros = None if conv is None else zeros_of(graph, graph.producer(node.inputs[0]))
+    conv = read_conv(graph, node)
+    zeros = None if conv is None else read_zeros(graph, graph.producer(node.inputs[0]))
     if conv is None or zeros is None or (conv.groups != 1 and any(zeros.channels)):
         return
     top, left, bottom, right = conv.size.pads
@@ -532,7 +532,7 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     wide = wide._replace(shape=graph.shape(zeros.node.inputs[0]))
     plan = None
     if pads != conv.size.pads and not too_large(conv) and too_padded(wide):
-        plan = None if any(zeros.channels) else plan_of(wide)
+        plan = None if any(zeros.channels) else plan_split(wide)
         if plan is None or any(map(any, plan.zeros)):
             return
     new = yield (node, zeros.node)
@@ -569,7 +569,7 @@ def pad_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Pad of zeros around the channels or the image.
     """
-    zeros = zeros_of(graph, node)
+    zeros = read_zeros(graph, node)
     if zeros is None or not any((*zeros.channels, *zeros.height, *zeros.width)):
         return
     # rewrites that take the padding without an additional layer are tried first

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import RewriteGraph, Writer
 
@@ -110,7 +110,7 @@ def by_constant(graph: RewriteGraph, node: Node | None, op: str) -> tuple[str, f
     return left, value
 
 
-def factor_of(graph: RewriteGraph, node: Node | None, tensor: str) -> float | None:
+def read_factor(graph: RewriteGraph, node: Node | None, tensor: str) -> float | None:
     """Returns the number other than 0 that a Mul or Div multiplies ``tensor`` by; None if none."""
     for op in ("Mul", "Div"):
         found = by_constant(graph, node, op)
@@ -360,7 +360,7 @@ def factors(size: int, most: int) -> list[int] | None:
 
 
 def _pooling_stride() -> int:
-    return limit("pooling.stride")[1]
+    return rule_range("pooling.stride")[1]
 
 
 def _cut(new: Writer, source: str, cuts: dict[int, tuple[int, int]], output: str) -> str:

@@ -23,8 +23,8 @@ from edgekit.rewriting.rules.windows import (
     inclusive_parts,
     maximum_parts,
     mean_parts,
-    pool_of,
-    reduction_of,
+    read_pool,
+    read_reduction,
     total_parts,
 )
 
@@ -100,7 +100,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     pad = graph.producer(node.inputs[0])
     if pad is None or pad.op != "Pad" or graph.only_reader(pad.outputs[0]) is not node:
         return
-    pool, border = pool_of(graph, node), _border(graph, pad)
+    pool, border = read_pool(graph, node), _border(graph, pad)
     if pool is None or border is None:
         return
     axes = (pool.height, pool.width)
@@ -183,7 +183,7 @@ def _windows(
     graph: RewriteGraph, node: Node, parts_of: Callable[[Reduction], list[RowNode] | None]
 ) -> Replacement:
     """Replaces a reduction by windows."""
-    found = reduction_of(graph, node)
+    found = read_reduction(graph, node)
     return _replaced(node, found and parts_of(found))
 
 
@@ -219,7 +219,7 @@ def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every 2-D MaxPool beyond the limits without indices as output.
     """
-    found = pool_of(graph, node)
+    found = read_pool(graph, node)
     beyond = found is not None and not found.within
     return _replaced(node, maximum_parts(found.height, found.width) if found and beyond else None)
 
@@ -235,7 +235,7 @@ def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
 
     At every padded 2-D AveragePool with count_include_pad = 0 within the limits.
     """
-    found = pool_of(graph, node)
+    found = read_pool(graph, node)
     counted = node.attrs.get("count_include_pad", 0)
     leaves_out = found is not None and found.within and found.padded and not counted
     return _replaced(node, inclusive_parts(graph, node, found) if found and leaves_out else None)
@@ -300,6 +300,6 @@ def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
     norm = new.node("Sqrt", [total])
     # in the form of TensorRT's parser
     zero = new.node("Equal", [norm, new.constant(0.0, role="zero")])
-    one = new.node("Cast", [zero], to=np_dtype_to_tensor_dtype(np.dtype(graph.dtype(source))))
-    divisor = new.node("Add", [norm, one], role="divisor")
+    is_zero = new.node("Cast", [zero], to=np_dtype_to_tensor_dtype(np.dtype(graph.dtype(source))))
+    divisor = new.node("Add", [norm, is_zero], role="divisor")
     new.node("Div", [source, divisor], output=node.outputs[0])

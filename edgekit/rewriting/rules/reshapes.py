@@ -92,7 +92,7 @@ def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]
     return found
 
 
-def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def atom_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the dimension of ``shape`` that contains each atom."""
     found, dim, left = [], 0, shape[0] if shape else 1
     for size in sizes:
@@ -470,14 +470,14 @@ def _moves(graph: RewriteGraph, node: Node) -> bool:
     return is_reshape(graph, node) or (node.op == "Transpose" and not node.domain)
 
 
-def _equal(graph: RewriteGraph, one: Node, other: Node) -> bool:
-    if not _moves(graph, one) or one.inputs[0] != other.inputs[0]:
+def _equal(graph: RewriteGraph, first: Node, second: Node) -> bool:
+    if not _moves(graph, first) or first.inputs[0] != second.inputs[0]:
         return False
-    if (one.op == "Transpose") != (other.op == "Transpose"):
+    if (first.op == "Transpose") != (second.op == "Transpose"):
         return False
-    if one.op == "Transpose":
-        return permutation(graph, one) == permutation(graph, other)
-    return graph.shape(one.outputs[0]) == graph.shape(other.outputs[0])
+    if first.op == "Transpose":
+        return permutation(graph, first) == permutation(graph, second)
+    return graph.shape(first.outputs[0]) == graph.shape(second.outputs[0])
 
 
 def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:

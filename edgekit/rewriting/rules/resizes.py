@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import factors
@@ -457,7 +457,7 @@ def _half_pixel(factor: int, *, linear: bool) -> list[GrowthStage] | None:
 
 
 def _limit(rule: str) -> tuple[int, int]:
-    return limit(rule)
+    return rule_range(rule)
 
 
 def write(
@@ -533,10 +533,10 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
     """Returns the correction factors of averages that count their padding, in the full shape."""
     sides = []
     for stage, size, out in zip(pair, sizes, shape[2:], strict=True):
-        one = stage or GrowthStage("pool", 1)
-        first = np.arange(out) - one.begin
-        seen = np.minimum(first + one.size, size) - np.maximum(first, 0)
-        sides.append(one.size / seen)
+        window = stage or GrowthStage("pool", 1)
+        first = np.arange(out) - window.begin
+        seen = np.minimum(first + window.size, size) - np.maximum(first, 0)
+        sides.append(window.size / seen)
     return np.broadcast_to(np.multiply.outer(*sides), (1, *shape[1:]))
 
 
@@ -562,7 +562,7 @@ def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
     nearest = repeated((down, across))
     if not nearest and any(item.kind not in {"half_pixel", "same"} for item in (down, across)):
         return
-    _, most = limit("resize.nearest_scale" if nearest else "resize.linear_scale")
+    _, most = rule_range("resize.nearest_scale" if nearest else "resize.linear_scale")
     factors = (down.factor, across.factor)
     if max(factors) > most or _taken(made, nearest=nearest):
         return
@@ -724,7 +724,7 @@ def _native(made: Resizing) -> bool:
     words = (made.coordinates, made.rounding)
     nearest = made.mode == "nearest" and words in _NEAREST
     linear = made.mode == "linear" and made.coordinates in _LINEAR_MODES
-    _, most = limit("resize.nearest_scale" if nearest else "resize.linear_scale")
+    _, most = rule_range("resize.nearest_scale" if nearest else "resize.linear_scale")
     return (nearest or linear) and min(factors) >= 1 and max(factors) <= most
 
 

@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import Tap, factors, pick_channels, selection
-from edgekit.rewriting.rules.reshapes import RESHAPES, cut_dimensions, dimensions_of
+from edgekit.rewriting.rules.reshapes import RESHAPES, atom_dimensions, cut_dimensions
 
 _C, _H, _W = 1, 2, 3
 _MOST_TRANSPOSES = 4
@@ -167,12 +167,12 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
         else:
             last = None
     for chain, count, output in reversed(found):
-        move = blocks_of(graph.shape(source), steps[:count], graph.shape(output))
+        move = trace_blocks(graph.shape(source), steps[:count], graph.shape(output))
         if move is not None:
             yield chain, source, output, move
 
 
-def blocks_of(
+def trace_blocks(
     source: Sequence[int],
     steps: Sequence[tuple[Sequence[int], Sequence[int]]],
     result: Sequence[int],
@@ -185,11 +185,11 @@ def blocks_of(
         result: Shape after the chain.
     """
     moved = tuple((tuple(shape), tuple(perm)) for shape, perm in steps)
-    return _blocks_of(tuple(source), moved, tuple(result))
+    return _trace_cached(tuple(source), moved, tuple(result))
 
 
 @lru_cache(_REMEMBERED)
-def _blocks_of(
+def _trace_cached(
     source: tuple[int, ...],
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
     result: tuple[int, ...],
@@ -208,7 +208,7 @@ def _blocks_of(
             for order in (ordered, reached):
                 at = order.index(atom)
                 order[at : at + 1] = new
-        return dimensions_of([sizes[atom] for atom in reached], shape)
+        return atom_dimensions([sizes[atom] for atom in reached], shape)
 
     for middle, perm in steps:
         dims = refine(middle)
@@ -222,7 +222,7 @@ def _blocks_of(
     order = tuple(ordered.index(atom) for atom in reached)
     target = tuple(dim for _, dim in sorted(zip(order, after, strict=True)))
     small = tuple(sizes[atom] for atom in ordered)
-    return Blocks(small, dimensions_of(small, source), order, target)
+    return Blocks(small, atom_dimensions(small, source), order, target)
 
 
 @rewrite(
@@ -294,7 +294,7 @@ def _blocks_of_one(
 ) -> Iterator[_Place]:
     """Yields the place of a node that moves blocks itself, as a reshape and a transposition."""
     source, output = node.inputs[0], node.outputs[0]
-    made = blocks_of(graph.shape(source), [(shape, perm)], graph.shape(output))
+    made = trace_blocks(graph.shape(source), [(shape, perm)], graph.shape(output))
     if made is not None and graph.floats(source):
         yield (node,), source, output, made
 
@@ -311,7 +311,7 @@ def _to_depth_in_steps(blocks: Blocks) -> tuple[Sequence[Tap], int, int] | None:
 
 
 def _most() -> int:
-    return limit("convolution.stride")[1]
+    return rule_range("convolution.stride")[1]
 
 
 @rewrite(
@@ -347,7 +347,7 @@ def depth_to_space(graph: RewriteGraph, node: Node) -> Replacement:
     nodes, source, output, (table, rows, columns) = found
     new = yield nodes
     maps = len(table)
-    if max(rows, columns) > limit("convolution.stride")[1] and min(rows, columns) > 1:
+    if max(rows, columns) > rule_range("convolution.stride")[1] and min(rows, columns) > 1:
         new.check_size(table.size, maps * columns, rows)
         weight = np.zeros((table.size, maps * columns, rows, 1))
         for (k, i, j), channel in np.ndenumerate(table):

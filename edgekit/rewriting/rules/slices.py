@@ -11,7 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
@@ -35,7 +35,7 @@ _MOST_CONCATENATED = 4
 _BROADCASTS = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
-def slice_of(graph: RewriteGraph, node: Node) -> list[Span] | None:
+def read_slice(graph: RewriteGraph, node: Node) -> list[Span] | None:
     """Returns the span of a Slice of an activation along each axis.
 
     None for other nodes, computed bounds, and empty results.
@@ -82,7 +82,7 @@ def float_spans(graph: RewriteGraph, node: Node) -> list[Span] | None:
     """Returns the spans of a Slice of a 4-D floating-point activation; None for other nodes."""
     if not graph.floats(node.inputs[0]) or graph.rank(node.inputs[0]) != 4:
         return None
-    return slice_of(graph, node)
+    return read_slice(graph, node)
 
 
 def slice_along(
@@ -124,7 +124,7 @@ def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
     if spans is None or spans[0] != (0, graph.shape(node.inputs[0])[0], 1):
         return
 
-    most = limit("pooling.stride")[1]
+    most = rule_range("pooling.stride")[1]
     steps = [step for _, _, step in spans]
     if steps[1] != 1 or min(steps) < 1 or max(steps[2:]) == 1:
         return
@@ -170,7 +170,7 @@ def slice_4d(graph: RewriteGraph, node: Node) -> Replacement:
     shape = graph.shape(node.inputs[0])
     if len(shape) in {0, 1, 4} or not graph.floats(node.inputs[0]):
         return
-    spans = slice_of(graph, node)
+    spans = read_slice(graph, node)
     if spans is None or spans[0] != (0, shape[0], 1):
         return
     used = {a: span for a, span in enumerate(spans) if span != (0, shape[a], 1)}
@@ -277,7 +277,7 @@ def _up(graph: RewriteGraph, tensor: str) -> Iterator[tuple[str, list[Span], lis
     spans, nodes = [(0, size, 1) for size in graph.shape(tensor)], list[Node]()
     for _ in range(_MOST_SLICES):
         node = graph.producer(tensor)
-        inner = None if node is None else slice_of(graph, node)
+        inner = None if node is None else read_slice(graph, node)
         if node is None or inner is None:
             return
         spans = [
@@ -301,13 +301,13 @@ def _fits(shape: Sequence[int], spans: Sequence[Sequence[Span]]) -> bool:
     if any(part[0] != (0, shape[0], 1) or min(part[2][2], part[3][2]) < 1 for part in spans):
         return False
     steps = [_step(spans, axis) for axis in (2, 3)]
-    if steps == [1, 1] or max(steps) > limit("convolution.stride")[1]:
+    if steps == [1, 1] or max(steps) > rule_range("convolution.stride")[1]:
         return False
     kernel = _kernel(spans)
     for axis, step, side in zip((2, 3), steps, kernel, strict=True):
         made = (shape[axis] - side) // step + 1
         same = all(part[axis][1:] in {(made, step), (1, 1)} for part in spans)
-        if side > limit("convolution.kernel")[1] or not same:
+        if side > rule_range("convolution.kernel")[1] or not same:
             return False
         if any(part[axis][1] != made for part in spans):
             return False
@@ -344,7 +344,7 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     shape = graph.shape(node.outputs[0])
     channels, whole = shape[1], shape[axis]
     rest = whole - min(graph.shape(name)[axis] for name in node.inputs)
-    if rest > limit("convolution.padding")[1]:
+    if rest > rule_range("convolution.padding")[1]:
         return
     new = yield (node,)
     total, begin = "", 0
@@ -441,7 +441,7 @@ def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
 
 def scale_limit() -> int:
     """Returns the largest scale of a nearest resize."""
-    return limit("resize.nearest_scale")[1]
+    return rule_range("resize.nearest_scale")[1]
 
 
 def enlarge(new: Writer, source: str, scales: Sequence[int], output: str) -> str:

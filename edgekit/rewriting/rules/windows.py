@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.dla.fact_files import memory_facts
 from edgekit.dla.memory import cbuf_banks
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
@@ -98,10 +98,10 @@ class PoolAxis:
 
 def fits(size: int, stride: int, before: int, after: int) -> bool:
     """Returns True if a pooling layer supports this window, stride and padding."""
-    _, most = limit("pooling.padding")
+    _, most = rule_range("pooling.padding")
     return (
-        size <= limit("pooling.window")[1]
-        and stride <= limit("pooling.stride")[1]
+        size <= rule_range("pooling.window")[1]
+        and stride <= rule_range("pooling.stride")[1]
         and max(before, after) <= most
     )
 
@@ -140,11 +140,11 @@ def _average_splits(
     size: int, stride: int, before: int, after: int
 ) -> Iterator[tuple[PoolStage, int, int, int, int]]:
     """Yields a first pool, and size, stride and padding of the remaining window."""
-    for a in range(limit("pooling.window")[1], 1, -1):
+    for a in range(rule_range("pooling.window")[1], 1, -1):
         if size % a == 0 and stride % a == 0:
             first = PoolStage(a, a, before % a, after % a)
             yield first, size // a, stride // a, before // a, after // a
-    for d in _parts(stride, limit("pooling.stride")[1]):
+    for d in _parts(stride, rule_range("pooling.stride")[1]):
         if fits(size, d, before, after):
             yield PoolStage(size, d, before, after), 1, stride // d, 0, 0
 
@@ -157,9 +157,9 @@ def _parts(stride: int, most: int) -> list[int]:
 def conv_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
     """Returns a convolution for ``axis``, and a pool of window 1 for the rest of its stride."""
     fits = (
-        axis.size <= limit("convolution.kernel")[1]
-        and axis.dilation <= limit("convolution.dilation")[1]
-        and max(axis.before, axis.after) <= limit("convolution.padding")[1]
+        axis.size <= rule_range("convolution.kernel")[1]
+        and axis.dilation <= rule_range("convolution.dilation")[1]
+        and max(axis.before, axis.after) <= rule_range("convolution.padding")[1]
     )
     if not fits:
         return None
@@ -167,11 +167,11 @@ def conv_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
     def window(stride: int) -> PoolStage:
         return PoolStage(axis.size, stride, axis.before, axis.after, axis.dilation, conv=True)
 
-    _, most = limit("convolution.stride")
+    _, most = rule_range("convolution.stride")
     if axis.stride <= most:
         return (window(axis.stride or 1),)
     for d in _parts(axis.stride, most):
-        if axis.stride // d <= limit("pooling.stride")[1]:
+        if axis.stride // d <= rule_range("pooling.stride")[1]:
             return window(d), PoolStage(1, axis.stride // d)
     return None
 
@@ -187,12 +187,12 @@ def mixed_stages(axis: PoolAxis) -> tuple[tuple[PoolStage, ...], float] | None:
     if axis.dilation != 1:
         return None
     candidates = []
-    for more in range(limit("pooling.padding")[1] + 1) if not axis.stride else (0,):
+    for more in range(rule_range("pooling.padding")[1] + 1) if not axis.stride else (0,):
         before, after = axis.before + more // 2, axis.after + more - more // 2
         longer = replace(axis, size=axis.size + more, before=before, after=after)
         found = _pools_and_conv(longer, MOST_STAGES)
         if found:
-            large = found[-1].size > limit("pooling.window")[1]
+            large = found[-1].size > rule_range("pooling.window")[1]
             candidates.append(((len(found), large, more % 2, more), longer.size, found))
     if not candidates:
         direct = conv_stages(axis)
@@ -204,7 +204,7 @@ def mixed_stages(axis: PoolAxis) -> tuple[tuple[PoolStage, ...], float] | None:
 @cache
 def _pools_and_conv(axis: PoolAxis, most: int) -> tuple[PoolStage, ...] | None:
     best: tuple[PoolStage, ...] | None = None
-    for a in range(limit("pooling.window")[1], 1, -1):
+    for a in range(rule_range("pooling.window")[1], 1, -1):
         if axis.size % a or axis.stride % a:
             continue
         first = PoolStage(a, a, axis.before % a, axis.after % a)
@@ -235,7 +235,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
     if axis.dilation == 1:
         return _fewest(axis.size, axis.stride, axis.before, axis.after)
     d, last = axis.dilation, axis.length - 1
-    if axis.before % d or axis.stride % d or d > limit("pooling.stride")[1]:
+    if axis.before % d or axis.stride % d or d > rule_range("pooling.stride")[1]:
         return None
     # elements at multiples of d are left
     after = (last + axis.after) // d - last // d
@@ -247,7 +247,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
 def _fewest(size: int, stride: int, before: int, after: int) -> tuple[PoolStage, ...] | None:
     for most in range(1, MOST_STAGES + 1):
         # a single window that reaches to the end may reach further
-        for more in (0, *range(1, limit("pooling.padding")[1] + 1)) if not stride else (0,):
+        for more in (0, *range(1, rule_range("pooling.padding")[1] + 1)) if not stride else (0,):
             found = _maxima(size + more, stride, before, after + more, most)
             if found:
                 return found
@@ -262,10 +262,10 @@ def _maxima(
         return (PoolStage(size, stride or 1, before, after),)
     if most == 1:
         return None
-    for d in range(limit("pooling.stride")[1], 0, -1):
+    for d in range(rule_range("pooling.stride")[1], 0, -1):
         if stride % d:
             continue
-        for a in range(limit("pooling.window")[1], 0, -1):
+        for a in range(rule_range("pooling.window")[1], 0, -1):
             b, left = divmod(size - a, d)
             if left or b < 0 or (b and d > a) or (d == 1 and a == 1):
                 continue
@@ -286,7 +286,7 @@ def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
     Every window of the first pool must contain a real element; real elements of omitted windows are
     in neighbouring windows, too.
     """
-    own = min(pad, a - 1, limit("pooling.padding")[1])
+    own = min(pad, a - 1, rule_range("pooling.padding")[1])
     own -= (own - pad) % d
     return own, (pad - own) // d
 
@@ -338,7 +338,7 @@ class PoolNode(NamedTuple):
     within: bool
 
 
-def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
+def read_pool(graph: RewriteGraph, node: Node) -> PoolNode | None:
     """Returns the axes of a MaxPool or AveragePool; None unless on floats in N, C, H and W.
 
     Also None with a second output, or with a window entirely in the padding.
@@ -361,7 +361,7 @@ def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
             return None
         if counts[at] == 1 and after >= 0:
             stride = 0
-        elif counts[at] == 1 and stride % size and 1 - after <= limit("convolution.stride")[1]:
+        elif counts[at] == 1 and stride % size and 1 - after <= rule_range("convolution.stride")[1]:
             # the smallest stride without a second window
             stride = 1 - after
         axes.append(
@@ -377,9 +377,9 @@ def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
             )
         )
     within = (
-        max(given.kernel) <= limit("pooling.window")[1]
-        and max(given.stride) <= limit("pooling.stride")[1]
-        and max(given.pads) <= limit("pooling.padding")[1]
+        max(given.kernel) <= rule_range("pooling.window")[1]
+        and max(given.stride) <= rule_range("pooling.stride")[1]
+        and max(given.pads) <= rule_range("pooling.padding")[1]
         and max(given.dilation) == 1
     )
     return PoolNode(axes[0], axes[1], any(given.pads), within)
@@ -427,7 +427,7 @@ class Reduction(NamedTuple):
         )
 
 
-def reduction_of(graph: RewriteGraph, node: Node) -> Reduction | None:
+def read_reduction(graph: RewriteGraph, node: Node) -> Reduction | None:
     """Returns the reduction of a Reduce* or a global pool; None for other forms.
 
     Supported: floats in N, C, H and W, constant axes, and no sum over batches.
@@ -497,7 +497,7 @@ def sum_parts(height: PoolAxis, width: PoolAxis, channels: int) -> list[RowNode]
 def _with_convolutions(
     height: PoolAxis, width: PoolAxis, channels: int, gain: float, *, whole_sum: bool = False
 ) -> list[RowNode] | None:
-    if channels > limit("convolution.groups")[1]:
+    if channels > rule_range("convolution.groups")[1]:
         return None
     tries: list[tuple[Sequence[_Both], float]] = []
     mixed = mixed_stages(height), mixed_stages(width)

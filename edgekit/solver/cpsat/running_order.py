@@ -169,7 +169,7 @@ class _Deepening:
                 self._prove(answer.bound, scale)
             if answer.mode is None or (tail and not exact):
                 break
-            steps = steps_of(problem, answer.mode, answer.position, row)
+            steps = execution_steps(problem, answer.mode, answer.position, row)
             if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
@@ -209,7 +209,7 @@ def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None
     return min(len(problem.costs), math.floor((start.value - least) / min(launch_values) + 1e-6))
 
 
-def steps_of(
+def execution_steps(
     problem: PlacementProblem,
     modes: Sequence[int],
     position: Sequence[int],
@@ -579,16 +579,16 @@ def steps_request(
     ]
     terms = len(costs) + len(transfers) + len(row.devices)
 
-    def scale_of(rates: list[Any]) -> IntegerScale:
+    def integer_scale(rates: list[Any]) -> IntegerScale:
         least = sum(min(sum(rate(c) for rate in rates) for _, c in cost) for cost in costs)
         least /= len(rates)
         total = max(least, lower, 1e-6) if rates[0] is found[0][0] else max(least, 1e-6)
         return IntegerScale((rate(c) for c in every for rate in rates), terms, total)
 
-    scale = scale_of([rate for rate, _ in found[:objective]])
+    scale = integer_scale([rate for rate, _ in found[:objective]])
     rows_of = []
     for index, (rate, limit) in enumerate(found):
-        own = scale if index < objective else scale_of([rate])
+        own = scale if index < objective else integer_scale([rate])
         rows_of.append(
             MeasureRequest(
                 modes=[{m: own(rate(c)) for m, c in cost} for cost in costs],

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.rewriting.rules.convolutions import KernelAxis, ways
 from tests.rewriting.boards import refused
 from tests.rewriting.convolution.refits import assert_refits
@@ -86,7 +86,7 @@ def test_any_large_kernel(large, small, stride, dilation, pads, along_width, gro
     )
     after = assert_rewrites(model, KERNEL)
     limited = [rule for rule in refused(after) if rule == "CONVOLUTION"]
-    assert not limited or stride > limit("convolution.stride")[1]
+    assert not limited or stride > rule_range("convolution.stride")[1]
 
 
 def test_a_dilation_over_the_limit_becomes_single_taps():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgekit.dla.rules import limit
+from edgekit.dla.rules import rule_range
 from edgekit.rewriting.rules.windows import (
     PoolAxis,
     PoolStage,
@@ -30,9 +30,9 @@ def within(stage):
     family = "convolution" if stage.conv else "pooling"
     name = "kernel" if stage.conv else "window"
     return (
-        stage.size <= limit(f"{family}.{name}")[1]
-        and stage.stride <= limit(f"{family}.stride")[1]
-        and max(stage.before, stage.after) <= limit(f"{family}.padding")[1]
+        stage.size <= rule_range(f"{family}.{name}")[1]
+        and stage.stride <= rule_range(f"{family}.stride")[1]
+        and max(stage.before, stage.after) <= rule_range(f"{family}.padding")[1]
         and max(stage.before, stage.after) < (stage.size - 1) * stage.dilation + 1
         and (stage.conv or stage.dilation == 1)
     )
