@@ -18,16 +18,6 @@ from tests.buildlog.logs import text
 NAME = "trt103_trtexec_verbose.log"
 
 
-def test_bytes_that_are_no_text_and_a_cut_last_line(tmp_path: Path) -> None:
-    file = tmp_path / "build.log"
-    data = text(NAME).encode()
-    end = data.index(b"successfully offloaded") + 9
-    file.write_bytes(b"\xff\x00\x80 junk\n" + data[:end] + b"\xc3")
-    log = read_log(file)
-    assert len(log.capable) == 3
-    assert log.evidence == "capability"
-
-
 def test_a_log_through_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
