@@ -117,9 +117,7 @@ def test_the_readme_counts_the_rewrites():
         assert f"{len(exact)} exact rewrites" in " ".join(page.read_text().split())
 
 
-def test_the_readme_is_two_screens_and_its_commands_work(tmp_path):
-    assert len(README.read_text().splitlines()) <= 120
-    assert len(README.read_text().split()) <= 750
+def test_the_commands_of_the_readme_work(tmp_path):
     own, checkout = blocks(README, "sh")
     for line in checkout.splitlines():
         assert os.access(ROOT / line.split()[0], os.X_OK)
