@@ -185,8 +185,13 @@ def snr_by_method(
     from edgekit.network.synthetic import synthetic_inputs
     from edgekit.pipeline.cache import Cache
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.steps.calibrate import calibrated, calibration_inputs, ranges, scales_by
-    from edgekit.pipeline.steps.method import choice
+    from edgekit.pipeline.steps.calibrate import (
+        calibration_inputs,
+        compute_scales,
+        ranges,
+        with_measured_ranges,
+    )
+    from edgekit.pipeline.steps.method import method_choice
     from edgekit.pipeline.steps.plan import plan
     from edgekit.pipeline.steps.rewrite import model, network
     from edgekit.placement.segments import cut_segments
@@ -204,10 +209,10 @@ def snr_by_method(
         part = {"shapes": {value.name: [1, *np.load(data, mmap_mode="r").shape[1:]]}}
     config = open_config(path, target="jetson-agx-orin-64gb", model=part, calibration=calibration)
     with Pipeline(config, cache=Cache(folder / "cache")) as pipeline:
-        context = calibrated(pipeline.context)
+        context = with_measured_ranges(pipeline.context)
         placed = plan(context)
         began = time.process_time()
-        chosen = choice(context)
+        chosen = method_choice(context)
         seconds = time.process_time() - began
         assert chosen is not None
         # far from the seed and the numbers of those before
@@ -221,7 +226,7 @@ def snr_by_method(
         for inputs in (fresh, list(calibration_inputs(context))):
             errors = MethodErrors(
                 segments,
-                lambda own, method: scales_by(context, own, method, placed.scale_binding),
+                lambda own, method: compute_scales(context, own, method, placed.scale_binding),
                 context.file.accuracy.scores,
                 len(inputs),
                 context.update,

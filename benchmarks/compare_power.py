@@ -46,7 +46,7 @@ import argparse
 import random
 from collections.abc import Callable
 
-from edgekit.results.differences import Measure, difference, spread_of
+from edgekit.results.differences import Measure, difference, spread_between_runs
 
 NOISE: dict[str, Callable[[random.Random], float]] = {
     "normal, 1 %": lambda source: 1 + source.gauss(0, 0.01),
@@ -66,7 +66,7 @@ def share_distinguished(
     """Returns the share of simulated pairs that are called faster or slower."""
     source, found = random.Random(1), 0
     for _ in range(pairs):
-        spread = spread_of([[noise(source) for _ in range(earlier)]])
+        spread = spread_between_runs([[noise(source) for _ in range(earlier)]])
         a = [Measure(noise(source)) for _ in range(runs)]
         b = [Measure(noise(source) * ratio) for _ in range(runs)]
         interval = difference(a, b, 0.95, spread)

@@ -146,7 +146,7 @@ def _check_network(say: Any) -> None:
     import torch
 
     from benchmarks.cuda_stand_in import stand_in
-    from edgekit.compiled.calls import outputs_of, run_on_gpu
+    from edgekit.compiled.calls import convert_outputs, run_on_gpu
     from edgekit.pytorch.document import Tensor
 
     model, given = stand_in(open_cuda(), 0.01), {}
@@ -164,7 +164,7 @@ def _check_network(say: Any) -> None:
         )
         x = torch.randn(shape, device="cuda").to(getattr(torch, kind))
         known = run_on_gpu([source], run, {"x": x})
-        found = torch.as_tensor(outputs_of([goal], known, x.device)["y"])
+        found = torch.as_tensor(convert_outputs([goal], known, x.device)["y"])
         say(f"a network of {kind}", found.dtype == x.dtype and bool((found == 2 * x).all()))
         if kind == "float32":
             same = given["x"].data_ptr() == x.data_ptr() and found.data_ptr() == made["y"].ptr

@@ -90,7 +90,9 @@ def main() -> None:
     before, apart = time.process_time(), 0.0
     kinds = {layer.name: layer.kind for layer in network.layers}
     for item in chosen:
-        built = build_reference(cut_segments(model, network, quantise_only(plan, item.layers)), scales)
+        built = build_reference(
+            cut_segments(model, network, quantise_only(plan, item.layers)), scales
+        )
         whole = accuracy(model, built, data).snr_db
         moves = {kinds.get(name, "SHUFFLE") for name in item.layers} <= MOVES
         if whole is not None and item.snr_db is not None and not moves:

@@ -148,9 +148,9 @@ def check(
     when a part of the work begins.
     """
     from edgekit.pipeline.named_check import check_source
-    from edgekit.pipeline.torch_source import with_part
+    from edgekit.pipeline.torch_source import with_model_keys
 
-    given = with_part(options, leave, inputs)
+    given = with_model_keys(options, leave, inputs)
     return check_source(
         config,
         args,
@@ -195,8 +195,8 @@ def check_models(
         [str(model) for model in models],
         fail_under=fail_under,
         max_loadables=max_loadables,
-        sarif=path_of(sarif),
-        markdown=path_of(markdown),
+        sarif=as_path(sarif),
+        markdown=as_path(markdown),
         jetpack=jetpack,
         on_note=on_note,
         **options,
@@ -298,7 +298,7 @@ def export(
         release=release_for(target, tensorrt, jetpack),
         inputs=inputs,
         exporter=exporter,
-        save=path_of(save),
+        save=as_path(save),
         trust=trust,
         dynamic_shapes=dynamic_shapes,
         leave=leave,
@@ -360,7 +360,7 @@ def compile(
         inputs=inputs,
         exporter=exporter,
         trust=trust,
-        out=path_of(out),
+        out=as_path(out),
         progress=progress,
         consents=consents,
         dynamic_shapes=dynamic_shapes,
@@ -396,8 +396,8 @@ def load(
     from edgekit.compiled.loaded import load_network
 
     return load_network(
-        path_of(path),
-        allowed_signers=path_of(allowed_signers),
+        as_path(path),
+        allowed_signers=as_path(allowed_signers),
         trust_unsigned=trust_unsigned,
         board=board,
         accept_host_key=accept_host_key,
@@ -424,7 +424,7 @@ def rewrite(
 
     # judging before and after makes as many objects as rewriting does, the modules many too
     with collector_held(), open_pipeline(config, options, progress=progress) as pipeline:
-        return pipeline.rewrite(path_of(save), path_of(record))
+        return pipeline.rewrite(as_path(save), as_path(record))
 
 
 def list_rewrites() -> RewriteList:
@@ -460,7 +460,7 @@ def init(
     """
     from edgekit.config.template import Initial, write_template
 
-    path = write_template(str(model), target, path_of(output), batch=batch, overwrite=overwrite)
+    path = write_template(str(model), target, as_path(output), batch=batch, overwrite=overwrite)
     return Initial(str(path))
 
 
@@ -507,7 +507,7 @@ def calibrate(
 ) -> MeasuredScales:
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
-        return pipeline.calibrate(path_of(save))
+        return pipeline.calibrate(as_path(save))
 
 
 def to_qdq(
@@ -534,7 +534,7 @@ def to_qdq(
     from edgekit.pipeline.qdq import open_for_qdq
 
     with Pipeline(open_for_qdq(config, options), force=force, progress=progress) as pipeline:
-        return pipeline.to_qdq(path_of(out), weights=weights, float16=float16)
+        return pipeline.to_qdq(as_path(out), weights=weights, float16=float16)
 
 
 def from_qdq(
@@ -560,9 +560,9 @@ def from_qdq(
 
     return from_qdq_document(
         model,
-        out=path_of(out),
-        cache=path_of(cache),
-        precisions=[*map(path_of, precisions)],
+        out=as_path(out),
+        cache=as_path(cache),
+        precisions=[*map(as_path, precisions)],
         target=target,
         tensorrt=tensorrt,
         unequal=unequal,
@@ -592,7 +592,7 @@ def show_cache(
     from edgekit.quantize.cache_files import show_document
 
     named = None if model is None else str(model)
-    return show_document(path_of(cache), named, shapes=shapes, batch=batch, outputs=outputs)
+    return show_document(as_path(cache), named, shapes=shapes, batch=batch, outputs=outputs)
 
 
 def diff_caches(
@@ -607,7 +607,7 @@ def diff_caches(
     """
     from edgekit.quantize.cache_files import diff_document
 
-    return diff_document(path_of(first), path_of(second), tolerance=tolerance, headers=headers)
+    return diff_document(as_path(first), as_path(second), tolerance=tolerance, headers=headers)
 
 
 def merge_caches(
@@ -631,8 +631,8 @@ def merge_caches(
     from edgekit.quantize.cache_files import merge_document
 
     return merge_document(
-        [path_of(one) for one in sources],
-        path_of(out),
+        [as_path(one) for one in sources],
+        as_path(out),
         policy=policy,
         amax=amax,
         drop=drop,
@@ -660,7 +660,7 @@ def sensitivity(
     from edgekit.pipeline.questions import sensitivity
 
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
-        return sensitivity(pipeline, metric, minimum, path_of(write_config))
+        return sensitivity(pipeline, metric, minimum, as_path(write_config))
 
 
 def build(
@@ -701,13 +701,13 @@ def bundle(
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``.
     """
-    from edgekit.pipeline.torch_source import from_torch, with_part
+    from edgekit.pipeline.torch_source import from_torch, with_model_keys
 
-    given: Mapping[str, object] = with_part(options, inputs=inputs)
+    given: Mapping[str, object] = with_model_keys(options, inputs=inputs)
     if (made := from_torch(config, args, kwargs, given)) is not None:
         config, given = made.exported.file, made.options
-    with open_pipeline(config, given, progress=progress, out=path_of(out), force=force) as pipeline:
-        return pipeline.bundle(full=path_of(full))
+    with open_pipeline(config, given, progress=progress, out=as_path(out), force=force) as pipeline:
+        return pipeline.bundle(full=as_path(full))
 
 
 def deploy(
@@ -737,14 +737,14 @@ def deploy(
         options,
         progress=progress,
         connects=True,
-        out=path_of(out),
+        out=as_path(out),
         force=force,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
         allow_older=allow_older,
         again=again,
     ) as pipeline:
-        return pipeline.deploy(path_of(file), dry_run=dry_run)
+        return pipeline.deploy(as_path(file), dry_run=dry_run)
 
 
 def rollback(
@@ -876,15 +876,15 @@ def trust(
     from edgekit.pipeline.boards.trust import KeyChanges, trust
 
     changes = KeyChanges(
-        [*map(path_of, add)],
+        [*map(as_path, add)],
         identity,
         valid_after,
         valid_before,
         remove,
         force,
-        [*map(path_of, revoke)],
-        path_of(signers),
-        path_of(revocations),
+        [*map(as_path, revoke)],
+        as_path(signers),
+        as_path(revocations),
     )
     return trust(str(where), changes, accept_host_key=accept_host_key, root=root, python=python)
 
@@ -1118,7 +1118,7 @@ def selftest(
         _text(config),
         progress=progress or Quiet(),
         on_note=on_note,
-        out=path_of(out),
+        out=as_path(out),
         accept_host_key=accept_host_key,
         root=root,
         python=python,
@@ -1145,12 +1145,12 @@ def refit(
         options,
         progress=progress,
         connects=True,
-        out=path_of(out),
+        out=as_path(out),
         again=again,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:
-        return pipeline.refit(path_of(weights))
+        return pipeline.refit(as_path(weights))
 
 
 def infer(
@@ -1176,11 +1176,11 @@ def infer(
         options,
         progress=progress,
         connects=True,
-        out=path_of(out),
+        out=as_path(out),
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:
-        return pipeline.infer(path_of(source), path_of(output), path_of(draw))
+        return pipeline.infer(as_path(source), as_path(output), as_path(draw))
 
 
 def detect(
@@ -1217,11 +1217,11 @@ def detect(
         built,
         progress=progress,
         connects=True,
-        out=path_of(out),
+        out=as_path(out),
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:
-        return pipeline.detect([path_of(one) for one in sources], path_of(draw), kept)
+        return pipeline.detect([as_path(one) for one in sources], as_path(draw), kept)
 
 
 def bench(
@@ -1249,7 +1249,7 @@ def bench(
         given,
         progress=progress,
         connects=True,
-        out=path_of(out),
+        out=as_path(out),
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:
@@ -1265,7 +1265,7 @@ def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
     """
     from edgekit.pipeline.tegrastats_log import with_tegrastats
 
-    return with_tegrastats(path_of(bench), path_of(tegrastats))
+    return with_tegrastats(as_path(bench), as_path(tegrastats))
 
 
 def run(
@@ -1292,13 +1292,13 @@ def run(
         options,
         progress=progress,
         connects=True,
-        out=path_of(out),
+        out=as_path(out),
         force=force,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
         again=again,
     ) as pipeline:
-        return pipeline.run_as_far_as_possible(path_of(annotate))
+        return pipeline.run_as_far_as_possible(as_path(annotate))
 
 
 def report(
@@ -1324,9 +1324,9 @@ def report(
     from edgekit.config.loader import Config, open_config
     from edgekit.pipeline.report_page import page_of_file, page_of_run
 
-    page, folder = path_of(output), path_of(out)
+    page, folder = as_path(output), as_path(out)
     if not isinstance(config, Config) and str(config).lower().endswith(".json"):
-        return page_of_file(path_of(config), baseline=baseline, output=page, out=folder)
+        return page_of_file(as_path(config), baseline=baseline, output=page, out=folder)
     opened = open_config(config, **options)
     if opened.file.model.networks:
         from edgekit.pipeline.networks import page_of_networks
@@ -1341,7 +1341,7 @@ def report(
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:
-        return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
+        return page_of_run(pipeline, baseline=baseline, output=page, annotate=as_path(annotate))
 
 
 def plan(
@@ -1377,25 +1377,25 @@ def plan(
             of constraints that cannot hold together.
     """
     from edgekit.pipeline.exports import write_annotated
-    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.outputs import check_config_outputs
     from edgekit.pipeline.questions import write_plan_page
-    from edgekit.pipeline.torch_source import from_torch, with_part
+    from edgekit.pipeline.torch_source import from_torch, with_model_keys
 
-    given: Mapping[str, object] = with_part(options, leave, inputs)
+    given: Mapping[str, object] = with_model_keys(options, leave, inputs)
     made = from_torch(
         config, args, kwargs, {**given, "jetpack": jetpack, "dynamic_shapes": dynamic_shapes}
     )
     if made is not None:
         config, given = made.exported.file, made.options
     with open_pipeline(config, given, force=force, progress=progress) as pipeline:
-        may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
+        check_config_outputs(pipeline.config, {"the report": as_path(report)}, makes_folders=True)
         found = pipeline.plan()
         if made is not None:
             found = replace(found, notes=(*made.notes, *found.notes))
         if report is not None:
-            write_plan_page(pipeline, path_of(report))
+            write_plan_page(pipeline, as_path(report))
         if annotate is not None:
-            write_annotated(pipeline.context, path_of(annotate))
+            write_annotated(pipeline.context, as_path(annotate))
         return found
 
 
@@ -1417,13 +1417,13 @@ def plan_networks(
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.networks import plan_networks, write_networks_report
-    from edgekit.pipeline.outputs import may_write_for
+    from edgekit.pipeline.outputs import check_config_outputs
 
     opened = open_config(config, **options)
-    may_write_for(opened, {"the report": path_of(report)}, makes_folders=True)
+    check_config_outputs(opened, {"the report": as_path(report)}, makes_folders=True)
     found = plan_networks(opened, force=force, progress=progress)
     if report is not None:
-        write_networks_report(found, path_of(report), name=opened.file.name)
+        write_networks_report(found, as_path(report), name=opened.file.name)
     return found
 
 
@@ -1605,8 +1605,8 @@ def tune(
     return tune(
         open_config(config, **options),
         request,
-        out=path_of(out),
-        tables=[path_of(table) for table in tables],
+        out=as_path(out),
+        tables=[as_path(table) for table in tables],
         keep=keep,
         anew=anew,
         on_note=on_note,
@@ -1708,16 +1708,16 @@ def trace(
     from edgekit.pipeline.pipeline import Pipeline
 
     files = files or TraceFiles(
-        path_of(bench),
-        tuple(map(path_of, nsys)),
-        tuple(map(path_of, profiles)),
-        path_of(layer_info),
-        path_of(times),
-        path_of(tegrastats),
+        as_path(bench),
+        tuple(map(as_path, nsys)),
+        tuple(map(as_path, profiles)),
+        as_path(layer_info),
+        as_path(times),
+        as_path(tegrastats),
         dla_core,
     )
     if config is None:
-        return trace(files, path_of(save or "trace.json"))
+        return trace(files, as_path(save or "trace.json"))
     opened = open_config(
         config,
         target=target,
@@ -1727,7 +1727,7 @@ def trace(
         model=model,
     )
     with Pipeline(opened, progress=progress) as pipeline:
-        return pipeline.trace(files, path_of(save))
+        return pipeline.trace(files, as_path(save))
 
 
 def compare(
@@ -1750,7 +1750,7 @@ def compare(
     of the same release.
     """
     from edgekit.results.comparison import compare
-    from edgekit.results.selection import past_of, select
+    from edgekit.results.selection import past_results, select
 
     former, new = (select(words, name=name, board=board) for words in (a, b))
     return compare(
@@ -1760,7 +1760,7 @@ def compare(
         threshold=threshold,
         confidence=confidence,
         force=force,
-        past=past_of(former, new),
+        past=past_results(former, new),
     )
 
 
@@ -1778,14 +1778,14 @@ def history_with_times(
     name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
 ) -> tuple[History, list[Result]]:
     """Returns the result of ``history``, and the same measurements with their single times."""
-    from edgekit.results.selection import listed
+    from edgekit.results.selection import history_document
     from edgekit.results.store import ResultStore
     from edgekit.results.store import repair as mend
 
     mended = mend() if repair else None
     with ResultStore() as store:
         found = store.results(name=name, board=board, limit=limit)
-        return listed(found, mended), found
+        return history_document(found, mended), found
 
 
 def measurements(
@@ -1824,7 +1824,7 @@ def export_history(
     from edgekit.results.export import export
 
     found = measurements(which, name=name, board=board)
-    file = path_of(output) if isinstance(output, str | os.PathLike) else output
+    file = as_path(output) if isinstance(output, str | os.PathLike) else output
     return export(found, file, form)
 
 
@@ -1866,9 +1866,9 @@ def top(
     ``where`` is a host or a configuration, and ``board`` a board of the configuration; ``root`` and
     ``python`` are a host's.
     """
-    from edgekit.pipeline.boards.live import board_of, look
+    from edgekit.pipeline.boards.live import look, select_board
 
-    chosen = board_of(str(where), board, root=root, python=python)
+    chosen = select_board(str(where), board, root=root, python=python)
     return look(chosen, str(where), accept_host_key=accept_host_key)
 
 
@@ -1887,10 +1887,10 @@ def watch_board(
     A lost connection is retried; meanwhile ``Top.connection`` has the reason. The other arguments
     are those of ``top``.
     """
-    from edgekit.pipeline.boards.live import board_of, watch_board
+    from edgekit.pipeline.boards.live import select_board, watch_board
 
     watch_board(
-        board_of(str(where), board, root=root, python=python),
+        select_board(str(where), board, root=root, python=python),
         str(where),
         on_document,
         interval_ms=interval_ms,
@@ -1937,7 +1937,7 @@ def rollout(
     """
     from edgekit.fleet.waves import RolloutSettings
 
-    file = path_of(bundle)
+    file = as_path(bundle)
     settings = RolloutSettings(
         parallel=parallel,
         budget=budget,
@@ -1969,8 +1969,8 @@ def rollout(
 
         return deploy_by_ansible(
             config,
-            path_of(inventory),
-            state=path_of(state),
+            as_path(inventory),
+            state=as_path(state),
             name=name,
             selector=selector,
             canary=canary,
@@ -2160,10 +2160,10 @@ def export_rollout(
     from edgekit.fleet.ansible.export import export
 
     return export(
-        path_of(folder),
+        as_path(folder),
         config,
-        inventory=path_of(inventory),
-        bundle=path_of(bundle),
+        inventory=as_path(inventory),
+        bundle=as_path(bundle),
         selector=selector,
         canary=canary,
         waves=waves,
@@ -2188,7 +2188,7 @@ def _fleet(
 
     reporter = RolloutReporter(console, verbose=verbose)
     return Fleet(
-        path_of(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
+        as_path(state), reporter=reporter, progress=progress, accept_host_key=accept_host_key
     )
 
 
@@ -2352,10 +2352,10 @@ def _text(path: str | Path | None) -> str | None:
 
 
 @overload
-def path_of(path: str | Path) -> Path: ...
+def as_path(path: str | Path) -> Path: ...
 @overload
-def path_of(path: str | Path | None) -> Path | None: ...
-def path_of(path: str | Path | None) -> Path | None:
+def as_path(path: str | Path | None) -> Path | None: ...
+def as_path(path: str | Path | None) -> Path | None:
     """Returns a path that may be given as text."""
     # pathlib takes 7 ms of a start, which imports this module for the commands' annotations
     from pathlib import Path

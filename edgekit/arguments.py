@@ -120,7 +120,7 @@ def _check(name: str, key: str, annotation: str, value: object) -> None:
 @functools.cache
 def _kind(annotation: str) -> _Kind | None:
     """Returns the kind that an annotation states; None where it states none in full."""
-    return _kind_of(ast.parse(annotation, mode="eval").body)
+    return _parse_kind(ast.parse(annotation, mode="eval").body)
 
 
 _PLAIN = {
@@ -150,9 +150,9 @@ def _named(name: str) -> _Kind | None:
     return _PLAIN.get(name)
 
 
-def _kind_of(node: ast.expr) -> _Kind | None:
+def _parse_kind(node: ast.expr) -> _Kind | None:
     if isinstance(node, ast.BinOp):
-        return _either(_kind_of(node.left), _kind_of(node.right))
+        return _either(_parse_kind(node.left), _parse_kind(node.right))
     if isinstance(node, ast.Constant) and node.value is None:
         return _PLAIN["None"]
     if isinstance(node, ast.Name):
@@ -180,7 +180,7 @@ def _composed(name: str, inner: Sequence[ast.expr]) -> _Kind | None:
     if name == "Callable":
         return _Kind(callable, "a function")
     if name == "Sequence":
-        each = _kind_of(inner[0])
+        each = _parse_kind(inner[0])
         return _Kind(
             lambda value: (
                 isinstance(value, Sequence)
@@ -190,7 +190,7 @@ def _composed(name: str, inner: Sequence[ast.expr]) -> _Kind | None:
             "a list" if each is None else f"a list ({each.words} each)",
         )
     if name == "Mapping":
-        keys, values = map(_kind_of, inner)
+        keys, values = map(_parse_kind, inner)
         return _Kind(
             lambda value: (
                 isinstance(value, Mapping)

@@ -40,7 +40,7 @@ _LONG = re.compile(r"[^\s/]{257,}")
 _SHOWN = 64
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Returns the text with words of more than 256 characters cut, and their length."""
     return _LONG.sub(lambda found: f"{found[0][:_SHOWN]}... ({len(found[0]):,} characters)", text)
 
@@ -59,12 +59,12 @@ class EdgekitError(Exception):
     default_code = "error"
 
     def __init__(self, message: str, *, code: str = "", where: str = "", hint: str = "") -> None:
-        message = _shortened(message)
+        message = _shorten(message)
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.where = where
-        self.hint = _shortened(hint)
+        self.hint = _shorten(hint)
         #: True if the command has already printed its JSON document with the failure.
         self.printed = False
         #: The remedy as options of the command line, which adds them to the hint.
@@ -135,7 +135,7 @@ class ConfigError(EdgekitError):
 
     def __init__(self, problems: list[Problem], *, code: str = "") -> None:
         problems = [
-            p._replace(message=_shortened(p.message), hint=_shortened(p.hint)) for p in problems
+            p._replace(message=_shorten(p.message), hint=_shorten(p.hint)) for p in problems
         ]
         first = problems[0]
         super().__init__(first.message, code=code, where=first.where, hint=first.hint)

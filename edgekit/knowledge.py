@@ -60,17 +60,16 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "edgekit"
 
 
-# Reads the knowledge files: YAML once, and from then on the same values kept as JSON.
-#
-# The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
-# What is kept is named after the file and believed only for the very file that it was made from.
-
-
 def read_knowledge(path: Path) -> Any:
     """Returns the content of a YAML file, as plain values that no other code holds.
 
     Only files of edgekit's own are kept. A cache that is stale, damaged or cannot be written is no
     failure.
+
+    Reads the knowledge files: YAML once, and from then on the same values kept as JSON.
+
+    The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
+    What is kept is named after the file and believed only for the very file that it was made from.
 
     Raises:
         DataError: It is not YAML (code "data.yaml"); ``where`` is file:line:column.
@@ -83,7 +82,7 @@ def read_knowledge(path: Path) -> Any:
     # two installations side by side keep theirs apart
     home = zlib.crc32(os.fsencode(path.parent))
     cached = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}-{home:08x}.json"
-    record = _parsed_before(cached, key)
+    record = _read_parsed_cache(cached, key)
     if record is not None:
         return json.loads(record)
     value = _parse(content, path)
@@ -122,7 +121,7 @@ def _digest(content: bytes) -> bytes:
     return b"%d-%08x-%08x" % (len(content), zlib.crc32(content), zlib.adler32(content))
 
 
-def _parsed_before(path: Path, key: bytes) -> bytes | None:
+def _read_parsed_cache(path: Path, key: bytes) -> bytes | None:
     """Returns the JSON kept for ``key``: key, digest and JSON stand on a line each."""
     try:
         found, digest, text = path.read_bytes().split(b"\n", 2)

@@ -238,7 +238,7 @@ def _parsed(path: Path) -> object:
 
 
 def _read(document: object, where: str) -> Any:
-    schema = _schema_of(document)
+    schema = _schema_name(document)
     if schema not in DOCUMENTS:
         raise _unknown(schema, where)
     kinds, made = document_classes(schema), DOCUMENTS[schema][1]
@@ -278,7 +278,7 @@ def _of_model(kind: Any, document: object) -> Any:
         raise DeviceError(message, code="", where=where) from error
 
 
-def _schema_of(document: object) -> str:
+def _schema_name(document: object) -> str:
     """Returns what a document names as its schema; "" for none.
 
     The Trace Event Format has a place of its own for it, and a command that failed writes

@@ -45,7 +45,7 @@ def yaml_list(names: Iterable[str]) -> str:
     return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
 
 
-def all_of(number: int, noun: str) -> str:
+def count_all(number: int, noun: str) -> str:
     """Returns "the only layer", "both layers", "all 3 layers"."""
     few = {1: f"the only {noun}", 2: f"both {noun}s"}
     return few.get(number, f"all {counted(number, noun)}")
@@ -96,16 +96,15 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[s
     ]
 
 
-# The output boundary: text from others cannot change the terminal that shows it.
-#
-# Boards, models, configurations, file names and the environment put text into messages. It is
-# escaped here, where it leaves the program, and not at each of its sources.
-
-
 def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
     r"""Returns the text with control, format and direction characters as escapes (``\x1b``).
 
     They are Python's escapes: text that was quoted with ``repr`` looks the same.
+
+    The output boundary: text from others cannot change the terminal that shows it.
+
+    Boards, models, configurations, file names and the environment put text into messages. It is
+    escaped here, where it leaves the program, and not at each of its sources.
 
     Args:
         text: A board's, a file's or a user's.
@@ -117,12 +116,8 @@ def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
         return short
     if lines:
         # characters that end lines on other systems do so here
-        return _SUSPECT.sub(_escaped, short.replace("\r\n", "\n"))
+        return _SUSPECT.sub(lambda found: _visible(found[0]), short.replace("\r\n", "\n"))
     return "".join(map(_visible, short))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return _visible(found[0])
 
 
 def _visible(char: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from _parser_layers import parsed_form, read_parameters, same_value, type_name
 
-from edgekit.network.graph import Node, node_of, proto_of
+from edgekit.network.graph import Node, node_proto, read_node
 from edgekit.network.loading.bodies import graphs
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
@@ -142,9 +142,9 @@ class _Comparison:
     ) -> Iterator[Difference]:
         """The same of the nodes inside of a loop or a conditional."""
         for body in layer.bodies:
-            parts = {part.name: part for part in graphs(proto_of(node))[body.name].node}
+            parts = {part.name: part for part in graphs(node_proto(node))[body.name].node}
             for own in body.network.layers:
-                part = node_of(parts[own.nodes[-1]]) if own.nodes else None
+                part = read_node(parts[own.nodes[-1]]) if own.nodes else None
                 if part is None or own.op != part.op:
                     continue
                 self.counts["nodes inside"] += 1

@@ -96,7 +96,7 @@ class Yolo11(Transformer):
         x = self.conv(x, out, 1)
         parts = [self.part(x, out // 2), self.part(x, out // 2)]
         y = self.bottleneck(parts[1], out // 2, 0.5)
-        parts.append(self.feed_forward(y, self.attention_block(y)))
+        parts.append(self.residual_feed_forward(y, self.attention_block(y)))
         return self.conv(self.concat(*parts), out, 1)
 
     def edges(self, boxes: list[str], scores: list[str]) -> str:
@@ -166,7 +166,7 @@ class Yolo11(Transformer):
         y = self.conv(self.add("SOFTMAX", (key,), self.shape(key)), width, 1, relu=False)
         return self.project(y, value)
 
-    def feed_forward(self, x: str, mixed: str) -> str:
+    def residual_feed_forward(self, x: str, mixed: str) -> str:
         """Adds what attention made of it, then two pointwise convolutions."""
         width = self.shape(x)[1]
         x = self.addition(mixed, x, relu=False)
@@ -178,7 +178,9 @@ class Yolo11(Transformer):
         x = self.conv(x, out, 1)
         left, y = self.part(x, out // 2), self.part(x, out // 2)
         for _ in range(count):
-            y = self.feed_forward(y, self.mixer_block(y) if dla else self.attention_block(y))
+            y = self.residual_feed_forward(
+                y, self.mixer_block(y) if dla else self.attention_block(y)
+            )
         return self.conv(self.concat(left, y), out, 1)
 
     def boxes(self, x: str, inner: int, out: int = 64) -> str:
@@ -228,7 +230,9 @@ def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
         ]
         names = ("left", "right", "value", "product")
         left, x, value, product = (g.add_input(n, (batch, half, *2 * (size // 32,))) for n in names)
-        deep_map = g.conv(g.concat(left, g.feed_forward(x, g.project(product, value))), 2 * half, 1)
+        deep_map = g.conv(
+            g.concat(left, g.residual_feed_forward(x, g.project(product, value))), 2 * half, 1
+        )
     else:
         x, maps = _add_backbone(g, [width(c) for c in (64, 128, 256, 512, 1024)], depth, inner)
         if variant == "backbone":

@@ -30,7 +30,7 @@ from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, JetPack, Target, shared_sources
 from edgekit.targets.jetpack import jetpacks
-from edgekit.targets.releases import supports_dla, parse_version
+from edgekit.targets.releases import parse_version, supports_dla
 from edgekit_device.protocol.codec import write
 
 SCHEMA: Final = "edgekit.dla-support/1"
@@ -390,7 +390,9 @@ def _operator_dispute(
     rule = _MATRIX_SAYS_NO if _MATRIX_SAYS_NO in ids else ids[0]
     sides = _sides()[rule]
     function = _decided_by_operator(name).get("function", "")
-    allowing = dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
+    allowing = dict.fromkeys(
+        title for kind in layers for title in known.sources_allowing(kind, function)
+    )
     if rule == _MATRIX_SAYS_NO and allowing:
         # of its own layers the sources are known
         says = f"{', '.join(layers)} layers run"

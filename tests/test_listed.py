@@ -1,6 +1,6 @@
 """Lists within sentences."""
 
-from edgekit.text import all_of, counted, listed, sentence
+from edgekit.text import count_all, counted, listed, sentence
 
 
 def test_what_is_left_out_is_counted():
@@ -14,9 +14,9 @@ def test_a_number_stands_with_its_noun():
 
 
 def test_all_of_a_number_is_said_as_people_say_it():
-    assert all_of(1, "layer") == "the only layer"
-    assert all_of(2, "layer") == "both layers"
-    assert all_of(3, "layer") == "all 3 layers"
+    assert count_all(1, "layer") == "the only layer"
+    assert count_all(2, "layer") == "both layers"
+    assert count_all(3, "layer") == "all 3 layers"
 
 
 def test_a_note_begins_with_a_capital_letter_unless_it_begins_with_a_name():

@@ -14,7 +14,7 @@ import pytest
 import edgekit
 from edgekit.deployment.selftest import Selftest
 from edgekit.errors import DataError, EdgekitError
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit.reference.sensitivity import ModuleImpact, SensitivityRanking
 from edgekit.removed import FormerDict
 from edgekit.saved_documents import DOCUMENTS, document_classes
@@ -75,7 +75,7 @@ MADE: dict[str, Callable[[str, Path], Any]] = {
 
 def _cache(net: str) -> Path:
     path = Path(net).with_suffix(".cache")
-    write_cache(cache_of({"x": 0.5, "c1": 0.25, "gone": 0.125}, "10.3"), path)
+    write_cache(make_cache({"x": 0.5, "c1": 0.25, "gone": 0.125}, "10.3"), path)
     return path
 
 

@@ -20,13 +20,13 @@ from edgekit.benchmark.measurement import (
 )
 from edgekit.benchmark.monitor import with_release_warning
 from edgekit.benchmark.statistics import MeasurementLimits, coefficient_of_variation, limit
-from edgekit.benchmark.trtexec import TrtexecTimes, compared
+from edgekit.benchmark.trtexec import TrtexecTimes, compare_with_trtexec
 from edgekit.benchmark.validity import (
     MeasurementFacts,
     Verdict,
     config_words,
+    judge_measurement,
     measured_mode,
-    verdict_of,
 )
 from edgekit.documents import (
     Coded,
@@ -348,7 +348,7 @@ def _measured(
     document: Bench, facts: Measurement, limits: MeasurementLimits, target: Target | None
 ) -> Bench:
     """Returns the document with the measured part, its energy and its verdict."""
-    trtexec = compared(facts)
+    trtexec = compare_with_trtexec(facts)
     samples = list(facts.samples_ms or ())
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
     if "median" not in latency:
@@ -403,7 +403,7 @@ def judged(document: Bench, target: Target | None, limits: MeasurementLimits) ->
     return document.model_copy(
         update={
             "energy": _energy(measured, target),
-            "verdict": verdict_of(facts),
+            "verdict": judge_measurement(facts),
             "power_mode": measured_mode(measured),
         }
     )
@@ -421,14 +421,14 @@ def profile_notes(measurement: Measurement) -> list[str]:
     """Returns a note if a segment's layers add up to clearly more than its median."""
     sums = {key: sum(node.us for node in own) for key, own in node_times(measurement).items()}
     found = []
-    for one in measurement.segments:
-        median = (one.latency_ms or {}).get("median")
-        total = sums.get((one.lane, one.index), 0.0)
+    for segment in measurement.segments:
+        median = (segment.latency_ms or {}).get("median")
+        total = sums.get((segment.lane, segment.index), 0.0)
         if median is None:
             continue
         if total > _TIMES * 1000 * median and total - 1000 * median > _LEAST_US:
             words = (
-                f"segment {one.index} on {one.device}: {total / 1000:.3g} ms "
+                f"segment {segment.index} on {segment.device}: {total / 1000:.3g} ms "
                 f"of layers, {median:.3g} ms measured"
             )
             found.append((total / 1000 - median, words))

@@ -157,7 +157,7 @@ def energy(
 
 def _readings(samples: Sequence[Sample]) -> list[_Reading]:
     """Returns the samples with power, in order of time."""
-    found = [(float(one.t_s), one.rails()) for one in samples if one.rails_mw]
+    found = [(float(sample.t_s), sample.rails()) for sample in samples if sample.rails_mw]
     return sorted(found, key=lambda one: one[0])
 
 

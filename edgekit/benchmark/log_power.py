@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgekit.benchmark.document import Bench, judged
 from edgekit.benchmark.statistics import MeasurementLimits
-from edgekit.benchmark.trace.tegrastats import other_board, read_tegrastats
+from edgekit.benchmark.trace.tegrastats import compare_with_target, read_tegrastats
 from edgekit.errors import DataError, UsageError
 from edgekit.targets.loader import get
 
@@ -48,7 +48,7 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
         )
     target = get(str(document.target))
     monitor = read_tegrastats(log, rails=target.rails)
-    reason, differences = other_board(monitor, target)
+    reason, differences = compare_with_target(monitor, target)
     if reason:
         raise DataError(
             f"the log is from another board: {reason}",
@@ -60,7 +60,9 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
     monitor = replace(
         monitor,
         warnings=(*monitor.warnings, *differences),
-        samples=tuple(replace(one, t_s=round(one.t_s - warmup_s, 6)) for one in monitor.samples),
+        samples=tuple(
+            replace(sample, t_s=round(sample.t_s - warmup_s, 6)) for sample in monitor.samples
+        ),
         busy_from_s=-warmup_s,
         log=log.name,
     )

@@ -37,15 +37,15 @@ def read_measurement(document: object) -> Measurement:
     """Returns the measurement in a file as its loader wrote it.
 
     Raises:
-        DataError: The error of ``unreadable``.
+        DataError: The error of ``unreadable_error``.
     """
     try:
         return read(Measurement, document)
     except DeviceError as error:
-        raise unreadable(error.where, error.message) from None
+        raise unreadable_error(error.where, error.message) from None
 
 
-def unreadable(where: str, why: str) -> DataError:
+def unreadable_error(where: str, why: str) -> DataError:
     """Returns the error of a measurement that cannot be read: "trace.time" for an invalid time
     (negative, NaN, beyond any measurement), without which a trace would be of another run;
     "trace.form" for anything else.
@@ -103,13 +103,21 @@ class NodeTime:
 def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
     """Places the segments' mean times one after the other, as a single frame."""
     found, start = [], 0.0
-    for one in measurement.segments:
-        mean = (one.latency_ms or {}).get("mean")
+    for segment in measurement.segments:
+        mean = (segment.latency_ms or {}).get("mean")
         if mean is not None:
             # lanes are other plans: each has a separate frame
             call = (start, start + 1000 * mean)
             found.append(
-                MeasuredRun(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
+                MeasuredRun(
+                    segment.lane,
+                    segment.lane,
+                    segment.index,
+                    segment.device,
+                    start,
+                    1000 * mean,
+                    call,
+                )
             )
             start += 1000 * mean
     return found
@@ -121,15 +129,15 @@ def runs(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     If the loader reports no frame, they are the segments' means.
     """
     found = [_run(event, measurement.copies or ()) for event in measurement.events or ()]
-    return _sorted(found or _from_segments(measurement))
+    return _sort_runs(found or _from_segments(measurement))
 
 
 def runs_in_flight(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     """Returns the segments' runs of a few frames in flight, sorted by start."""
-    return _sorted([_run(event, ()) for event in measurement.pipelined_events or ()])
+    return _sort_runs([_run(event, ()) for event in measurement.pipelined_events or ()])
 
 
-def _sorted(found: list[MeasuredRun]) -> tuple[MeasuredRun, ...]:
+def _sort_runs(found: list[MeasuredRun]) -> tuple[MeasuredRun, ...]:
     return tuple(sorted(found, key=lambda run: (run.start_us, run.frame, run.segment)))
 
 
@@ -137,11 +145,13 @@ def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
     call = (event.start_us, event.start_us + event.duration_us)
     begin, spent = event.compute_start_us, event.compute_us
     if begin is None or spent is None:
-        begin, spent = _between(call, [copy for copy in copies if copy.frame == event.frame])
+        begin, spent = _device_interval(
+            call, [copy for copy in copies if copy.frame == event.frame]
+        )
     return MeasuredRun(event.frame, event.lane, event.index, event.device, begin, spent, call)
 
 
-def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
+def _device_interval(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
     """Returns the interval in the host's call in which the device can have worked.
 
     It begins after the copies to the device, and ends before the copies back.
@@ -156,16 +166,18 @@ def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float
 def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
     """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
     found: dict[tuple[int, int], list[NodeTime]] = {}
-    for one in measurement.nodes or ():
-        if one.median_us is not None:
-            time = NodeTime(one.node, one.median_us, one.op)
-            found.setdefault((one.lane, one.index), []).append(time)
+    for node in measurement.nodes or ():
+        if node.median_us is not None:
+            time = NodeTime(node.node, node.median_us, node.op)
+            found.setdefault((node.lane, node.index), []).append(time)
     return {key: tuple(nodes) for key, nodes in found.items()}
 
 
 def members(measurement: Measurement) -> dict[tuple[int, int], frozenset[str]]:
     """Returns the layers of each segment by (lane, segment), if the loader reports them."""
-    return {(one.lane, one.index): frozenset(one.layers) for one in measurement.segments}
+    return {
+        (segment.lane, segment.index): frozenset(segment.layers) for segment in measurement.segments
+    }
 
 
 def copies(measurement: Measurement) -> tuple[Copy, ...]:

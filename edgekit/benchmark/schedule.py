@@ -92,18 +92,20 @@ class _Turns:
         network = self._network
         makers = network.producers() if network else {}
         readers = network.consumers() if network else {}
-        for one in share.reformats:
-            maker = makers[one.tensor].name if one.tensor in makers else ""
+        for reformat in share.reformats:
+            maker = makers[reformat.tensor].name if reformat.tensor in makers else ""
             users = [
-                layer.name for layer in readers.get(one.tensor, ()) if layer.name in self._home
+                layer.name for layer in readers.get(reformat.tensor, ()) if layer.name in self._home
             ]
-            step = SlotPart("reformat", one.tensor, one.us)
+            step = SlotPart("reformat", reformat.tensor, reformat.us)
             if self._on_gpu(maker):
                 self._insert(maker, step, after=True)
             elif reader := next(filter(self._on_gpu, users), ""):
                 self._insert(reader, step, after=False)
             else:
-                self._alone(step, self._home.get(maker), [self._home[name] for name in users])
+                self._add_separate_reformat(
+                    step, self._home.get(maker), [self._home[name] for name in users]
+                )
 
     def _on_gpu(self, layer: str) -> bool:
         segment = self._home.get(layer)
@@ -114,7 +116,9 @@ class _Turns:
         at = next(i for i, one in enumerate(steps) if (one.kind, one.name) == ("layer", layer))
         steps.insert(at + after, step)
 
-    def _alone(self, step: SlotPart, writer: int | None, readers: list[int]) -> None:
+    def _add_separate_reformat(
+        self, step: SlotPart, writer: int | None, readers: list[int]
+    ) -> None:
         """Adds a reformat between DLA cores, or between a core and the caller."""
         gpu = [segment for (segment, _), turn in self.turns.items() if turn.device == "GPU"]
         if writer is None and not readers and gpu:  # the tensor's owner is unknown

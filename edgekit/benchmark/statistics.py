@@ -77,7 +77,7 @@ class MeasurementLimits:
     warmup_ms: float = field(default_factory=lambda: limit("warmup_ms"))
 
 
-class Tails(NamedTuple):
+class SparsePercentiles(NamedTuple):
     """Names of percentiles ("p90", "p999") for which there are too few frames.
 
     Attributes:
@@ -92,7 +92,7 @@ class Tails(NamedTuple):
     least: int
 
 
-def tails(frames: int) -> Tails:
+def sparse_percentiles(frames: int) -> SparsePercentiles:
     """Returns the percentiles for which there are too few frames; never the median."""
     least = int(limit("tail_frames"))
     beyond = {
@@ -100,7 +100,7 @@ def tails(frames: int) -> Tails:
         for percent in PERCENTILES
         if percent > 50
     }
-    return Tails(
+    return SparsePercentiles(
         tuple(name for name, count in beyond.items() if count < 1),
         tuple(name for name, count in beyond.items() if 1 <= count < least),
         least,

@@ -75,7 +75,7 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
             hint="give a file of trtexec --exportTimes=FILE",
         ) from None
     except UnicodeDecodeError:
-        raise _no(path, "not UTF-8 text") from None
+        raise _times_error(path, "not UTF-8 text") from None
     return parse_times(text, path)
 
 
@@ -87,20 +87,20 @@ def parse_times(text: str, path: Path = Path("--exportTimes")) -> tuple[Iteratio
     """
     body = text.strip()
     if not (body.startswith("[") and body.endswith("]")):
-        raise _no(path, "cut off, or not from --exportTimes")
+        raise _times_error(path, "cut off, or not from --exportTimes")
     found = tuple(
         _iteration(number, dict(_FIELD.findall(item)), path)
         for number, item in enumerate(_OBJECT.findall(body))
     )
     if not found:
-        raise _no(path, "it has no iterations")
+        raise _times_error(path, "it has no iterations")
     return found
 
 
 def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
     missing = [name for name in _NEEDED if name not in fields]
     if missing:
-        raise _no(path, f"iteration {number} has no {missing[0]}")
+        raise _times_error(path, f"iteration {number} has no {missing[0]}")
     values = {}
     for name in _NEEDED:
         try:
@@ -124,19 +124,13 @@ def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
     )
 
 
-def _no(path: Path, why: str) -> DataError:
+def _times_error(path: Path, why: str) -> DataError:
     return DataError(
         f"not times from trtexec: {why}",
         code="times.form",
         where=str(path),
         hint="give a file from trtexec --exportTimes",
     )
-
-
-# Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
-#
-# The same quantity is compared: if our segments' times are CUDA events, their median is compared
-# with trtexec's "GPU Compute Time", otherwise with its "Latency", which includes the copies.
 
 
 class TrtexecEngine(Document):
@@ -172,8 +166,13 @@ class TrtexecTimes(Document):
     engines: list[TrtexecEngine] = Field([])
 
 
-def compared(measurement: Measurement) -> TrtexecTimes | None:
+def compare_with_trtexec(measurement: Measurement) -> TrtexecTimes | None:
     """Returns "trtexec" of the bench document; None if trtexec was not requested.
+
+    Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
+
+    The same quantity is compared: if our segments' times are CUDA events, their median is compared
+    with trtexec's "GPU Compute Time", otherwise with its "Latency", which includes the copies.
 
     Raises:
         BoardError: "board.protocol": trtexec printed invalid numbers.
@@ -182,7 +181,7 @@ def compared(measurement: Measurement) -> TrtexecTimes | None:
     if answer is None:
         return None
     try:
-        engines = [_engine(one, measurement) for one in answer.engines]
+        engines = [_engine(engine, measurement) for engine in answer.engines]
     except ValidationError as error:
         raise BoardError(
             f"trtexec printed times that are none ({fault_words(error)})",
@@ -199,14 +198,14 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
     why = run.why
     if run.times:
         try:
-            times |= _exact(run.times)
+            times |= _exact_summaries(run.times)
         except DataError as error:
             why = why or error.message
     ours = next(
         (
-            one.latency_ms.get("median")
-            for one in measurement.segments
-            if (one.lane, one.index) == (run.lane, run.index) and one.latency_ms
+            segment.latency_ms.get("median")
+            for segment in measurement.segments
+            if (segment.lane, segment.index) == (run.lane, run.index) and segment.latency_ms
         ),
         None,
     )
@@ -232,7 +231,7 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
     )
 
 
-def _exact(text: str) -> dict[str, dict[str, float]]:
+def _exact_summaries(text: str) -> dict[str, dict[str, float]]:
     """Returns summaries of the single times (the console rounds them and omits p99.9)."""
     rows = parse_times(text)
     columns: dict[str, Sequence[float]] = {

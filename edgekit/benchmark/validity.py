@@ -6,7 +6,7 @@ checked are listed in "unchecked".
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
@@ -118,13 +118,15 @@ class MeasurementFacts:
     @property
     def devices(self) -> frozenset[str]:
         """The devices of the frames: "GPU", "DLA0", "DLA1"."""
-        return frozenset(one.device for one in self.facts.segments)
+        return frozenset(segment.device for segment in self.facts.segments)
 
     def watched(self) -> list[Sample]:
         """Returns the monitor's samples from the first to the last measured frame."""
         end = self.facts.duration_s
         samples = self.facts.monitor.samples if self.facts.monitor else ()
-        return [one for one in samples if 0 <= one.t_s <= (one.t_s if end is None else end)]
+        return [
+            sample for sample in samples if 0 <= sample.t_s <= (sample.t_s if end is None else end)
+        ]
 
     def idle(self) -> Sequence[Sample]:
         """Returns the monitor's samples before our own load began."""
@@ -141,7 +143,7 @@ class Findings:
     options: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
-    def no(
+    def reject(
         self,
         code: str,
         message: str,
@@ -163,28 +165,28 @@ class Findings:
         """
         if option and option not in self.options:
             self.options.append(option)
-        remedy = _named(remedy, self.config)
+        remedy = _with_config(remedy, self.config)
         self.reasons.append(
             Reason(code=code, message=message, found=found, limit=limit, remedy=remedy)
         )
 
-    def unseen(self, text: str) -> None:
+    def note_unchecked(self, text: str) -> None:
         """Adds a fact that could not be checked."""
         if text not in self.unchecked:
             self.unchecked.append(text)
 
 
-def verdict_of(measured: MeasurementFacts) -> Verdict:
+def judge_measurement(measured: MeasurementFacts) -> Verdict:
     """Returns the verdict of a measurement."""
     judged = Findings(measured.clock, measured.config)
     judge_times(measured, judged)
     if measured.on_board:
         judge_clocks(measured, judged)
     else:
-        unjudged(measured, judged)
+        note_unjudged_cpu(measured, judged)
     judge_load(measured, judged)
     judge_trtexec(measured, judged)
-    again = " ".join((_named(RERUN_COMMAND, measured.config), *judged.options))
+    again = " ".join((_with_config(RERUN_COMMAND, measured.config), *judged.options))
     return Verdict(
         status="INVALID" if judged.reasons else "VALID",
         reasons=judged.reasons,
@@ -207,24 +209,24 @@ def config_words(config: str, target: str, precision: str) -> str:
     return shlex.join(words)
 
 
-def _named(remedy: str, config: str) -> str:
+def _with_config(remedy: str, config: str) -> str:
     """Returns a remedy whose commands name the measured file."""
     return remedy.replace(RERUN_COMMAND, f"edgekit bench {config}") if config else remedy
 
 
 def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges a board's power mode and clocks; a PC is not judged."""
-    _mode(measured, judged)
-    _dla_clock(measured, judged)
-    _moved(measured, judged)
-    _throttled(measured, judged)
+    _judge_mode(measured, judged)
+    _judge_dla_clock(measured, judged)
+    _judge_clock_changes(measured, judged)
+    _judge_throttling(measured, judged)
 
 
-def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
+def note_unjudged_cpu(measured: MeasurementFacts, judged: Findings) -> None:
     """Notes that the reference backend ran on the board's CPU: mode and clocks do not matter."""
     if name := measured_mode(measured.facts):
         planned = f"; the plan is for {measured.power_mode}" if measured.power_mode else ""
-        judged.unseen(
+        judged.note_unchecked(
             f"power mode and clocks: the reference backend ran on the board's CPU (in {name}"
             f"{planned})"
         )
@@ -235,36 +237,36 @@ def measured_mode(facts: Measurement) -> str | None:
     return facts.power.mode_name("during") if facts.power else None
 
 
-def _mode(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_mode(measured: MeasurementFacts, judged: Findings) -> None:
     """Checks that the mode is the plan's, whose predicted times are compared."""
     name = measured_mode(measured.facts)
     if name is None:
-        judged.unseen("power mode: not reported by nvpmodel")
+        judged.note_unchecked("power mode: not reported by nvpmodel")
         return
-    found, planned = _known(measured, name), _known(measured, measured.power_mode)
-    wanted = planned.name if planned else _plain(measured.power_mode)
-    if not wanted or _plain(name) == _plain(wanted):
+    found, planned = _find_mode(measured, name), _find_mode(measured, measured.power_mode)
+    wanted = planned.name if planned else _normalise_mode(measured.power_mode)
+    if not wanted or _normalise_mode(name) == _normalise_mode(wanted):
         return
-    what = f"measured in power mode {_plain(name)}"
+    what = f"measured in power mode {_normalise_mode(name)}"
     if found is not None and found.default:
         what += ", the board's default"
     message = f"{what}, but the plan is for {wanted}"
     if found is not None and found.warning:
         message += f" ({found.warning})"
-    judged.no(
+    judged.reject(
         "bench.power-mode",
         message,
-        _plain(name),
+        _normalise_mode(name),
         wanted,
         f"run edgekit bench CONFIG --power-mode {wanted}, or set power_mode: "
-        f"{_plain(name)} in the configuration and plan again",
+        f"{_normalise_mode(name)} in the configuration and plan again",
         option=f"--power-mode {wanted}",
     )
 
 
-def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
     cores = sorted({core for core in map(dla_core, measured.devices) if core is not None})
-    planned = _known(measured, measured.power_mode)
+    planned = _find_mode(measured, measured.power_mode)
     if not cores or planned is None or not planned.dla_mhz:
         return
     share = measured.limit("dla_clock_share")
@@ -273,22 +275,22 @@ def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
         wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
         found = _dla_mhz(measured, number)
         if found is None:
-            judged.unseen(f"clock of {core}: reported by neither tegrastats nor sysfs")
+            judged.note_unchecked(f"clock of {core}: reported by neither tegrastats nor sysfs")
         elif found < share * wanted:
-            judged.no(
+            judged.reject(
                 "bench.dla-clock",
                 f"{core} ran at {found:.0f} MHz instead of {planned.name}'s {wanted:g} MHz",
                 found,
                 share * wanted,
                 # jetson_clocks does not fix a DLA's clock
-                _way_to(planned.name, measured),
+                _dla_clock_remedy(planned.name, measured),
             )
 
 
-def _way_to(mode: str, measured: MeasurementFacts) -> str:
+def _dla_clock_remedy(mode: str, measured: MeasurementFacts) -> str:
     """Returns the way to a mode's DLA clock: only the mode determines it."""
     name = measured_mode(measured.facts)
-    if name is None or _plain(name) != _plain(mode):
+    if name is None or _normalise_mode(name) != _normalise_mode(mode):
         return f"run edgekit bench CONFIG --power-mode {mode}; the power mode sets the DLA clock"
     return (
         f"the board is in {name} as planned: check for throttling by heat or current, "
@@ -308,30 +310,32 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
     for hertz in (rates.current if rates else None, caps.get(f"dla{core}_core")):
         if hertz is not None and hertz > 0:
             return hertz / 1e6
-    mode = _known(measured, measured_mode(measured.facts) or "")
+    mode = _find_mode(measured, measured_mode(measured.facts) or "")
     return mode.dla_mhz[min(core, len(mode.dla_mhz) - 1)] if mode and mode.dla_mhz else None
 
 
-def _moved(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_clock_changes(measured: MeasurementFacts, judged: Findings) -> None:
     samples, span = measured.watched(), measured.limit("clock_span")
     for device in (*sorted(measured.devices), "EMC"):
         seen = [min(one) for sample in samples if (one := _clocks(sample, device))]
         if len(seen) < 2:
-            judged.unseen(f"clock of {device} during the measurement: not reported by any monitor")
+            judged.note_unchecked(
+                f"clock of {device} during the measurement: not reported by any monitor"
+            )
             continue
         low, high = min(seen), max(seen)
         if low < (1 - span) * high:
-            judged.no(
+            judged.reject(
                 "bench.clocks-moved",
                 f"the clock of {device} changed between {low:.0f} and {high:.0f} MHz during the "
                 "measurement",
                 low,
                 (1 - span) * high,
-                _steadier(measured, device),
+                _clock_remedy(measured, device),
             )
 
 
-def _steadier(measured: MeasurementFacts, device: str) -> str:
+def _clock_remedy(measured: MeasurementFacts, device: str) -> str:
     if dla_core(device) is not None:  # jetson_clocks does not change it
         return (
             "cool the board; the power mode sets the DLA clock, and jetson_clocks does not lock it"
@@ -339,13 +343,13 @@ def _steadier(measured: MeasurementFacts, device: str) -> str:
     return _HELD if measured.facts.power and measured.facts.power.locked else _LOCK_COMMAND
 
 
-def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
-    others = [one.other for one in measured.watched() if one.other]
+def _judge_throttling(measured: MeasurementFacts, judged: Findings) -> None:
+    others = [sample.other for sample in measured.watched() if sample.other]
     states = [other.cooling for other in others if other.cooling is not None]
     counts = [other.overcurrent_events for other in others if other.overcurrent_events is not None]
     on = sorted({name for state in states for name, value in state.items() if value > 0})
     if on:
-        judged.no(
+        judged.reject(
             "bench.throttled",
             f"thermal throttling: {', '.join(on)}",
             sum(any(value > 0 for value in state.values()) for state in states),
@@ -358,7 +362,7 @@ def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
         for name, before in first.items()
     )
     if events:
-        judged.no(
+        judged.reject(
             "bench.throttled",
             f"over-current throttling, {counted(events, 'time')}",
             events,
@@ -366,7 +370,7 @@ def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
             _COOL,
         )
     if not states and not counts:
-        judged.unseen(
+        judged.note_unchecked(
             "throttling: the board reports neither cooling states nor over-current events"
         )
 
@@ -381,7 +385,7 @@ def _clocks(sample: Sample, device: str) -> list[float]:
     return [float(mhz) for mhz in found if mhz > 0]
 
 
-def _known(measured: MeasurementFacts, name: str) -> PowerMode | None:
+def _find_mode(measured: MeasurementFacts, name: str) -> PowerMode | None:
     if measured.target is None or not name:
         return None
     try:
@@ -390,19 +394,19 @@ def _known(measured: MeasurementFacts, name: str) -> PowerMode | None:
         return None  # a mode that the customer added to nvpmodel.conf
 
 
-def _plain(name: str) -> str:
+def _normalise_mode(name: str) -> str:
     return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
 
 
 def judge_load(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges other load and swap, on a board and on a PC."""
-    _cpu(measured, judged)
+    _judge_cpu(measured, judged)
     if measured.on_board:
-        _gpu(measured, judged)
-    _swap(measured, judged)
+        _judge_gpu(measured, judged)
+    _judge_swap(measured, judged)
 
 
-def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_cpu(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges the load of all cores less our own during the measurement; if unknown, the load
     before.
     """
@@ -417,11 +421,11 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
         loads = [one for sample in measured.idle() if (one := _cpu_percent(sample)) is not None]
         when = "before the measurement"
     if not loads:
-        judged.unseen("other CPU load: not reported by any monitor")
+        judged.note_unchecked("other CPU load: not reported by any monitor")
         return
     found, most = fmean(loads), measured.limit("other_cpu_percent")
     if found > most:
-        judged.no(
+        judged.reject(
             "bench.other-load",
             f"other processes used {found:.0f} % of a core {when} (limit {most:g} %)",
             found,
@@ -430,19 +434,20 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
-    loads = list(_percents(measured.idle(), "GR3D"))
+def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
+    engines = [sample.engines.get("GR3D") for sample in measured.idle()]
+    loads = [float(engine.percent) for engine in engines if engine and engine.percent is not None]
     if not loads:
         why = (
             "not reported by any monitor"
             if measured.idle()
             else "not sampled before the measurement (--idle)"
         )
-        judged.unseen(f"other GPU load: {why}")
+        judged.note_unchecked(f"other GPU load: {why}")
         return
     found, most = fmean(loads), measured.limit("other_gpu_percent")
     if found > most:
-        judged.no(
+        judged.reject(
             "bench.other-load",
             f"the GPU was {found:.0f} % busy before the measurement (limit {most:g} %)",
             found,
@@ -451,18 +456,18 @@ def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def _swap(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_swap(measured: MeasurementFacts, judged: Findings) -> None:
     used = [
-        one.swap.used_bytes
-        for one in measured.watched()
-        if one.swap and one.swap.used_bytes is not None
+        sample.swap.used_bytes
+        for sample in measured.watched()
+        if sample.swap and sample.swap.used_bytes is not None
     ]
     if len(used) < 2:
-        judged.unseen("swap: not reported by any monitor")
+        judged.note_unchecked("swap: not reported by any monitor")
         return
     grown, most = max(used) - used[0], measured.limit("swap_bytes")
     if grown > most:
-        judged.no(
+        judged.reject(
             "bench.swap",
             f"{grown / 1e6:.1f} MB went to swap during the measurement",
             grown,
@@ -477,35 +482,31 @@ def _cpu_percent(sample: Sample) -> float | None:
     return sum(known) if known else None
 
 
-def _percents(samples: Sequence[Sample], name: str) -> Iterator[float]:
-    for sample in samples:
-        engine = sample.engines.get(name)
-        if engine and engine.percent is not None:
-            yield float(engine.percent)
-
-
 def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
     """Judges number, length, variation and outliers."""
-    _length(measured, judged)
+    _judge_length(measured, judged)
     samples = measured.facts.samples_ms or ()
     if len(samples) < 2:
-        judged.unseen("coefficient of variation and outliers: single times are missing")
+        judged.note_unchecked("coefficient of variation and outliers: single times are missing")
         return
     variation, most = coefficient_of_variation(samples), measured.limit("variation")
     if variation > most:
-        judged.no(
+        power = measured.facts.power
+        # not for a PC (no jetson_clocks) or clocks that are fixed already
+        free = not power.locked if power else measured.on_board
+        judged.reject(
             "bench.unstable",
             f"times vary by {100 * variation:.1f} % (standard deviation over mean, limit "
             f"{100 * most:.0f} %)",
             variation,
             most,
-            _calmer(measured),
+            _CALM.format(_LOCK_ADVICE if free else ""),
         )
     times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
     bound = times * median(samples)
     found = sum(value > bound for value in samples) / len(samples)
     if found > share:
-        judged.no(
+        judged.reject(
             "bench.outliers",
             f"{100 * found:.1f} % of frames exceed {times:g}x the median (limit "
             f"{100 * share:.0f} %)",
@@ -516,18 +517,11 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def _calmer(measured: MeasurementFacts) -> str:
-    power = measured.facts.power
-    # not for a PC (no jetson_clocks) or clocks that are fixed already
-    free = not power.locked if power else measured.on_board
-    return _CALM.format(_LOCK_ADVICE if free else "")
-
-
-def _length(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_length(measured: MeasurementFacts, judged: Findings) -> None:
     facts, limits = measured.facts, measured.limits
     iterations, duration, warmup = facts.iterations or 0, facts.duration_s, facts.warmup_ms
     if iterations < limits.iterations:
-        judged.no(
+        judged.reject(
             "bench.iterations",
             f"only {counted(iterations, 'iteration')} (at least {limits.iterations})",
             iterations,
@@ -537,7 +531,7 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
             option=f"--iterations {limits.iterations}",
         )
     if duration is not None and duration < limits.duration_s:
-        judged.no(
+        judged.reject(
             "bench.duration",
             f"only {duration:.2f} s measured (at least {limits.duration_s:g} s)",
             duration,
@@ -547,7 +541,7 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
             option=f"--duration {limits.duration_s:g}",
         )
     if warmup is not None and warmup < limits.warmup_ms:
-        judged.no(
+        judged.reject(
             "bench.warmup",
             f"only {warmup:g} ms warm-up (at least {limits.warmup_ms:g} ms)",
             warmup,
@@ -564,16 +558,16 @@ def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
     if answer is None:
         return
     if answer.why:
-        judged.unseen(f"trtexec's times: {answer.why}")
+        judged.note_unchecked(f"trtexec's times: {answer.why}")
     most = measured.limit("trtexec_share")
-    for one in answer.engines:
-        share, name = one.difference, f"{one.device} segment {one.index}"
+    for engine in answer.engines:
+        share, name = engine.difference, f"{engine.device} segment {engine.index}"
         if share is None:
-            judged.unseen(f"trtexec's times of {name}: {one.why or 'it gave none'}")
+            judged.note_unchecked(f"trtexec's times of {name}: {engine.why or 'it gave none'}")
         elif abs(share) > most:
-            judged.no(
+            judged.reject(
                 "bench.trtexec-differs",
-                f"{name}: median {one.ours_ms:.3f} ms, trtexec's {one.trtexec_ms:.3f} ms "
+                f"{name}: median {engine.ours_ms:.3f} ms, trtexec's {engine.trtexec_ms:.3f} ms "
                 f"({100 * share:+.1f} %, limit {100 * most:.0f} %)",
                 share,
                 most,

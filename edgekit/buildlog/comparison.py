@@ -308,7 +308,7 @@ class BuilderPlacement:
     foreign: tuple[int, int] | None = None
 
 
-def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlacement:
+def map_placement(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlacement:
     """Maps a log onto our layers."""
     fused = [name for loadable in log.loadables for name in (loadable.first, *loadable.layers)]
     names = LayerNames(network, dict.fromkeys([*fused, *log.capable]))
@@ -320,16 +320,16 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlac
         for layer in network.whole.layers:
             found.where[layer.name] = "GPU"
             found.refused[layer.name] = Fallback(layer.name, "", "unsupported", (said,), 0)
-    found.foreign = _foreign(log, names)
+    found.foreign = _count_foreign(log, names)
     if found.foreign:
-        for name, kind in _stated(log):
+        for name, kind in _logged_layers(log):
             found.unknown.setdefault(name, LogOnly(name, kind or None, None))
         return found
-    on_gpu = _listed(log, names, found)
+    on_gpu = _take_layer_lists(log, names, found)
     for fallback in log.fallbacks:
         ours = names.find(fallback.layer, fallback.kind)
         if not ours:
-            _folded(found, names, fallback.layer, fallback.kind, fallback.words)
+            _record_log_only(found, names, fallback.layer, fallback.kind, fallback.words)
         for name in ours:
             found.refused.setdefault(name, fallback)
             found.where[name] = "slots" if fallback.cause == "slots" else "GPU"
@@ -340,7 +340,7 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlac
     return found
 
 
-def _stated(log: BuildLog) -> list[tuple[str, str]]:
+def _logged_layers(log: BuildLog) -> list[tuple[str, str]]:
     """Returns all layers in the log, with their types if known."""
     named = [(layer.name, layer.kind) for layer in log.gpu_layers]
     named += [(name, "") for name in log.capable]
@@ -351,10 +351,10 @@ def _stated(log: BuildLog) -> list[tuple[str, str]]:
     return list(dict.fromkeys(named))
 
 
-def _foreign(log: BuildLog, names: LayerNames) -> tuple[int, int] | None:
+def _count_foreign(log: BuildLog, names: LayerNames) -> tuple[int, int] | None:
     """Returns (known names, all names); None if enough are known, or there are too few to judge."""
     known = total = 0
-    for name, kind in _stated(log):
+    for name, kind in _logged_layers(log):
         if names.own(name, kind) or not names.distinctive(name):
             continue
         hit = bool(names.find(name) or names.absorbed(name, kind))
@@ -364,19 +364,19 @@ def _foreign(log: BuildLog, names: LayerNames) -> tuple[int, int] | None:
     return (known, total) if total and known < _FEW * total else None
 
 
-def _listed(log: BuildLog, names: LayerNames, found: BuilderPlacement) -> set[str]:
+def _take_layer_lists(log: BuildLog, names: LayerNames, found: BuilderPlacement) -> set[str]:
     """Takes the log's two lists of layers; returns our layers of the GPU's list."""
     on_gpu: set[str] = set()
     for listed in log.gpu_layers:
         ours = names.find(listed.name, listed.kind) or names.find(listed.name)
         on_gpu.update(ours)
         if not ours and not names.own(listed.name, listed.kind):
-            _folded(found, names, listed.name, listed.kind, ())
+            _record_log_only(found, names, listed.name, listed.kind, ())
     for capable in log.capable:
         ours = names.find(capable)
         found.where.update(dict.fromkeys(ours, "slots"))
         if not ours:
-            _folded(found, names, capable, "", ())
+            _record_log_only(found, names, capable, "", ())
     found.where.update(dict.fromkeys(on_gpu, "GPU"))
     return on_gpu
 
@@ -395,7 +395,7 @@ def _place_unstated(network: Network, log: BuildLog, found: BuilderPlacement) ->
                 found.where.setdefault(layer.name, "capable")
 
 
-def _folded(
+def _record_log_only(
     found: BuilderPlacement, names: LayerNames, name: str, kind: str, words: tuple[str, ...]
 ) -> None:
     into = names.absorbed(name, kind)
@@ -431,7 +431,7 @@ def _subgraphs(
             retained = layers
         found.subgraphs.append((loadable, retained))
         if not retained:
-            _folded(found, names, loadable.name, "DLA", ())
+            _record_log_only(found, names, loadable.name, "DLA", ())
     order = {loadable.name: index for index, loadable in enumerate(log.loadables)}
     found.subgraphs.sort(key=lambda entry: order[entry[0].name])
 
@@ -480,7 +480,7 @@ def warnings(
         )
     if log.tensorrt and not agree(parse_version(judgement.tensorrt), parse_version(log.tensorrt)):
         found.append(f"judged for TensorRT {judgement.tensorrt}, built with {log.tensorrt}")
-    built = _precision(log.precisions)
+    built = next((name for name in ("int8", "fp16", "fp32") if name in log.precisions), "")
     if built and built != judgement.precision:
         found.append(f"judged in {judgement.precision}, built in {built}")
     capability = log.compute_capability
@@ -524,13 +524,6 @@ def warnings(
     return tuple(found)
 
 
-def _precision(allowed: Sequence[str]) -> str:
-    for precision in ("int8", "fp16", "fp32"):
-        if precision in allowed:
-            return precision
-    return ""
-
-
 def compare(
     network: Network, judgement: Judgement, log: BuildLog, *, target: Target | None = None
 ) -> LogComparison:
@@ -549,7 +542,7 @@ def compare(
     """
     if target is None:
         target = get(judgement.target)
-    found = placed(network, judgement, log)
+    found = map_placement(network, judgement, log)
     layers = tuple(_layer(layer, judgement, found) for layer in network.whole.layers)
     loadables = _loadables(network, judgement, log, found, target)
     counts = Counter(layer.status for layer in layers)

@@ -172,39 +172,44 @@ class LogDoctor:
     def feed(self, line: str) -> None:
         """Reads a line."""
         self._number += 1
-        if _has(line, _PROGRAM_WORDS):
+        if _contains_any(line, _PROGRAM_WORDS):
             for program, words in _PROGRAMS:
-                if _has(line, words):
+                if _contains_any(line, words):
                     # DeepStream and Ultralytics may also name trtexec
                     self._program = self._program or program
                     self.recognised += 1
         if ("&&&& " in line or "TensorRT: export" in line) and (end := _END.search(line)):
             self._passed = "PASSED" in end[0] or "success" in end[0]
-        if _has(line, _ENDS) and self._ended(line):
+        if _contains_any(line, _ENDS) and self._read_end(line):
             return
         if "TensorRT" in line and self._framework(line):
             return
         if line and not line.isspace():
             self._last = (line, self._number)
-        if self._python(line):
+        if self._read_traceback(line):
             return
-        if _quiet(line) or not (self._parser.open or _has(line, _KEYS)):
+        if _is_verbose(line) or not (self._parser.open or _contains_any(line, _KEYS)):
             return
         severity, text, _ = strip(line)
         text = text[:_LONGEST]
         if severity in ("V", "I") or not text:
             return
         if _KERNEL.search(line, 0, _LONGEST) and _DRIVERS.search(text):
-            self._of_kernel(text)
+            self._program = self._program or "kernel"
+            self.recognised += 1
+            self._devices.update(dict.fromkeys(_DEVICE.findall(text)))
+            self._error("E" if _FAULT.search(text) else "", text)
             return
-        if (self._parser.open or any(key in text for key in OPENINGS)) and self._refused(text):
+        if (self._parser.open or any(key in text for key in OPENINGS)) and self._read_parser_line(
+            text
+        ):
             return
         self._error(severity, text)
 
     def result(self) -> Diagnosis:
         """Returns the diagnosis of the lines read so far."""
         if (node := self._parser.end()) is not None:
-            self._of_parser(node)
+            self._record_refused_node(node)
         return Diagnosis(
             self._program,
             self._passed,
@@ -228,7 +233,7 @@ class LogDoctor:
             return True
         return False
 
-    def _python(self, line: str) -> bool:
+    def _read_traceback(self, line: str) -> bool:
         """Reads a line; returns True if it belongs to a Python traceback."""
         if not self._traceback.open:
             return self._traceback.begins(line)
@@ -243,16 +248,10 @@ class LogDoctor:
             self._error("E", raised.words, raised.code)
         return belongs
 
-    def _of_kernel(self, text: str) -> None:
-        self._program = self._program or "kernel"
-        self.recognised += 1
-        self._devices.update(dict.fromkeys(_DEVICE.findall(text)))
-        self._error("E" if _FAULT.search(text) else "", text)
-
     def _error(self, severity: str, text: str, code: str = "") -> None:
         if found := self._known.find(f"{text} [{code}]" if code else text):
             self.recognised += 1
-            if self._explained(found.known):
+            if self._is_follow_up(found.known):
                 return
             operator = found.operator
             detail = f"{operator} version {found.version}" if found.version else operator
@@ -267,7 +266,7 @@ class LogDoctor:
                 operator=operator,
                 version=found.version,
             )
-            self._note(found.known, operator or found.about, error)
+            self._record(found.known, operator or found.about, error)
             if severity in ("E", "F"):
                 self._before = (text, self._number)
             return
@@ -282,11 +281,11 @@ class LogDoctor:
             if not self._errors:
                 self._before = (text, self._number)
 
-    def _explained(self, known: KnownError) -> bool:
+    def _is_follow_up(self, known: KnownError) -> bool:
         """Returns True if an error only follows from an earlier error that ended the run."""
         return known.follows and any(one.known.stops for one in self._errors.values())
 
-    def _note(self, known: KnownError, about: str, error: LogError) -> None:
+    def _record(self, known: KnownError, about: str, error: LogError) -> None:
         key = (known.id, about)
         if not about:  # a line without a subject repeats the last line with a subject
             key = next((one for one in reversed(self._errors) if one[0] == known.id), key)
@@ -300,21 +299,21 @@ class LogDoctor:
         detail = error.detail if error.node and not old.node else old.detail
         self._errors[key] = replace(old, count=old.count + 1, node=node, detail=detail, lines=lines)
 
-    def _refused(self, text: str) -> bool:
+    def _read_parser_line(self, text: str) -> bool:
         """Reads a line; returns True if it belongs to the parser's error block."""
         first = not self._parser.open
         belongs, node = self._parser.feed(text)
         if node is not None:
             if first:
                 self._block = (text, self._number)
-            self._of_parser(node)
+            self._record_refused_node(node)
             if self._parser.open:
                 self._block = (text, self._number)
         elif first and belongs:
             self._block = (text, self._number)
         return belongs
 
-    def _of_parser(self, node: RefusedNode) -> None:
+    def _record_refused_node(self, node: RefusedNode) -> None:
         self.recognised += 1
         words, line = self._block
         found = self._known.find(node.assertion) if node.assertion else None
@@ -329,9 +328,9 @@ class LogDoctor:
         detail = f"the ONNX parser refuses {what}{where}{says}"
         words = f"{words} {node.assertion}".strip() if node.assertion else words
         error = LogError(known, words[:_LONGEST], line, 1, detail, node, operator)
-        self._note(known, node.operator or node.assertion, error)
+        self._record(known, node.operator or node.assertion, error)
 
-    def _ended(self, line: str) -> bool:
+    def _read_end(self, line: str) -> bool:
         """Reads a line; returns True if it reports the process's end."""
         _, text, _ = strip(line)
         known = self._known.crash(text[:_LONGEST])
@@ -347,19 +346,19 @@ class LogDoctor:
             self._program = self._program or "kernel"
             self.recognised += killed == "trtexec"
         self._crash = Crash(text[:_LONGEST], self._number, after[:_LONGEST], self._last[1], killed)
-        if not self._explained(known):
-            self._note(known, "", LogError(known, text[:_LONGEST], self._number))
+        if not self._is_follow_up(known):
+            self._record(known, "", LogError(known, text[:_LONGEST], self._number))
         return True
 
 
-def _quiet(line: str) -> bool:
+def _is_verbose(line: str) -> bool:
     """Returns True if a line has severity V or I, like most lines of a verbose build."""
     head = line[:_HEAD]
     quiet = "[V]" in head or "[I]" in head
     return quiet and not ("[E]" in head or "[W]" in head or "[F]" in head)
 
 
-def _has(line: str, words: tuple[str, ...]) -> bool:
+def _contains_any(line: str, words: tuple[str, ...]) -> bool:
     # a loop takes half the time of any(), and most lines of a log are tried with every word
     for word in words:  # noqa: SIM110
         if word in line:

@@ -45,10 +45,10 @@ def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
         whole: The log.
         name: Name of the log in the document.
     """
-    log, boards = whole.log, boards_of(whole.log)
-    errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
-    rules, unexplained = _broken(log, whole.diagnosis.errors, errors)
-    errors += _undriven(log, boards, {error.id for error in errors})
+    log, boards = whole.log, matching_boards(whole.log)
+    errors = [_explain_error(error, log, boards) for error in whole.diagnosis.errors]
+    rules, unexplained = _broken_rules(log, whole.diagnosis.errors, errors)
+    errors += _unsupported_dla(log, boards, {error.id for error in errors})
     unknown = [
         words for words, line in whole.diagnosis.unknown.items() if line not in whole.reason_lines
     ]
@@ -74,7 +74,7 @@ def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
     )
 
 
-def boards_of(log: BuildLog) -> list[Target]:
+def matching_boards(log: BuildLog) -> list[Target]:
     """Returns the boards with the log's GPU; empty if the log does not name it."""
     boards = [get(name) for name in names()]
     if log.compute_capability:
@@ -92,16 +92,16 @@ def likely_board(boards: list[Target]) -> str:
     able = [one for one in boards if one.dla.cores]
     if not able:
         raise UsageError("--model needs a board, and the log names none", hint="give --target")
-    return min(able, key=_order).name
+    return min(able, key=_jetson_first).name
 
 
-def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedError:
+def _explain_error(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedError:
     """Returns an error with cause and remedy for the log's release and board."""
     known, node = error.known, error.node
     found = LoggedError(
         id=known.id,
         cause=f"{error.detail}: {known.cause}" if error.detail else known.cause,
-        remedy=known.remedy_for(log.tensorrt, lower=_lower(log)),
+        remedy=known.remedy_for(log.tensorrt, lower=_allows_lower_precision(log)),
         rules=known.rules,
         source="; ".join(source.title for source in known.sources),
         sources=tuple(RuleSource(one.title, one.where) for one in known.sources),
@@ -117,7 +117,7 @@ def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedEr
     )
     if not error.operator or known.id not in _OPERATORS:
         return found
-    board = min(boards, key=_order, default=None)
+    board = min(boards, key=_jetson_first, default=None)
     about = about_operator(error.operator, error.version, log.tensorrt, board)
     if about is None:
         return found
@@ -126,16 +126,16 @@ def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedEr
     return replace(found, cause=cause, remedy=remedy)
 
 
-def _lower(log: BuildLog) -> bool:
+def _allows_lower_precision(log: BuildLog) -> bool:
     """Returns True if the build allows FP16 or INT8."""
     return not {"fp16", "int8"}.isdisjoint(log.precisions)
 
 
-def _order(board: Target) -> tuple[bool, str]:
+def _jetson_first(board: Target) -> tuple[bool, str]:
     return board.platform != "jetson", board.name
 
 
-def _broken(
+def _broken_rules(
     log: BuildLog, errors: Iterable[LogError], documents: Iterable[LoggedError]
 ) -> tuple[list[LoggedRule], list[Unexplained]]:
     """Returns refused layers by matching rule, the most frequent first, and those without a rule.
@@ -156,7 +156,7 @@ def _broken(
         found = messages.rules(fallback.words, fallback.kind)
         if found and of_error:
             found = tuple(dict.fromkeys((*of_error, *found)))
-        if _lower(log):
+        if _allows_lower_precision(log):
             found = tuple(rule for rule in found if rule != _FP32)
         if fallback.cause == "slots":
             found = (_SLOTS,)
@@ -196,7 +196,7 @@ def _families(kind: str) -> tuple[str, ...]:
     )
 
 
-def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
+def _boards_with_supported_dla(log: BuildLog, boards: list[Target]) -> list[Target] | None:
     """Returns the boards whose DLA the log's release supports; None if unknown."""
     version = log.tensorrt
     if not version or parse_version(version) < (8, 4):
@@ -206,11 +206,15 @@ def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
     ]
 
 
-def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[LoggedError]:
+def _unsupported_dla(log: BuildLog, boards: list[Target], found: set[str]) -> list[LoggedError]:
     """Returns the error for a requested DLA that the release does not support, if no line has
     it.
     """
-    if log.requested_dla is not True or _NOT_AVAILABLE in found or _driving(log, boards) != []:
+    if (
+        log.requested_dla is not True
+        or _NOT_AVAILABLE in found
+        or _boards_with_supported_dla(log, boards) != []
+    ):
         return []
     rule = explained(load_rules().rules[_RELEASE])
     return [
@@ -238,7 +242,7 @@ def _headline(whole: WholeLog, boards: list[Target], errors: list[LoggedError]) 
     if log.dla_core is not None:
         facts.append(f"DLA core {log.dla_core}")
     lines = [", ".join(facts)]
-    if _driving(log, boards) == []:
+    if _boards_with_supported_dla(log, boards) == []:
         whose = "the DLA of none of these boards" if boards else "no Jetson's DLA"
         lines.append(f"TensorRT {log.tensorrt} supports {whose}")
     end = whole.diagnosis.end

@@ -233,21 +233,21 @@ def known_errors() -> KnownErrors:
     file = read_facts(_LogErrorsFile, data_folder("trt") / "log_errors.yaml", _SCHEMA)
 
     def known(rows: Iterable[_Row]) -> tuple[KnownError, ...]:
-        return tuple(_known(row, file.stops) for row in rows)
+        return tuple(_read_row(row, file.stops) for row in rows)
 
     # the first matching row counts, so special rows come before general rows
     return KnownErrors(
         known((*file.dla, *file.parser, *file.errors)),
         known((*file.dla, *file.errors)),
         known(file.crashes),
-        _known(file.refused, file.stops),
+        _read_row(file.refused, file.stops),
         re.compile("|".join([*file.consequences, *file.failures])),
         re.compile("|".join(file.failures)),
         tuple(StatusNames(re.compile(one.pattern), one.names) for one in file.statuses.values()),
     )
 
 
-def _known(row: _Row, ends: Mapping[str, str]) -> KnownError:
+def _read_row(row: _Row, ends: Mapping[str, str]) -> KnownError:
     return KnownError(
         row.id,
         re.compile(row.pattern),

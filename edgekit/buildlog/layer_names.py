@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgekit.buildlog.lines import split_items
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Layer, Network
+    from edgekit.network.model import Network
 
 
 _PLUS = " + "
@@ -109,22 +109,22 @@ class LayerNames:
     def _find(self, name: str, kind: str, deep: int) -> list[str]:
         if name in self.layers:
             return [name]
-        nodes = self._by_node(name, kind)
+        nodes = self._find_by_node(name, kind)
         if nodes or not deep:
             return nodes
         if name.startswith(_NODE_OF):
             layer = self._producers.get(name[len(_NODE_OF) :])
             return [layer.name] if layer is not None else []
         if name.startswith("PWN(") and name.endswith(")"):
-            return self._all(split_items(name[4:-1]), deep)
+            return self._find_all(split_items(name[4:-1]), deep)
         if _PLUS in name:
-            return self._all(name.split(_PLUS), deep)
-        return self._around(name, deep)
+            return self._find_all(name.split(_PLUS), deep)
+        return self._find_around(name, deep)
 
-    def _all(self, parts: Iterable[str], deep: int) -> list[str]:
+    def _find_all(self, parts: Iterable[str], deep: int) -> list[str]:
         return [found for part in parts for found in self._find(part, "", deep - 1)]
 
-    def _around(self, name: str, deep: int) -> list[str]:
+    def _find_around(self, name: str, deep: int) -> list[str]:
         plain = name.removeprefix("copied_")
         for prefixes, ours in ((_AFTER, "reshape_after_"), (_BEFORE, "reshape_before_")):
             for prefix in prefixes:
@@ -139,15 +139,11 @@ class LayerNames:
                 ]
         return []
 
-    def _by_node(self, name: str, kind: str) -> list[str]:
+    def _find_by_node(self, name: str, kind: str) -> list[str]:
         found = [self.layers[layer] for layer in self._nodes.get(name, ())]
         main = [layer for layer in found if layer.nodes]
         if kind:
-            return [layer.name for layer in main if _same_kind(layer, kind)]
+            return [layer.name for layer in main if layer.kind == kind]
         # a node's own layer has its name first; other layers only absorbed parts
         own = [layer for layer in main if layer.nodes[-1] == name or layer.nodes[0] == name]
         return [layer.name for layer in own]
-
-
-def _same_kind(layer: Layer, kind: str) -> bool:
-    return layer.kind == kind

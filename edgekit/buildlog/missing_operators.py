@@ -36,7 +36,7 @@ def about_operator(
     table = operator_table()
     row = table.operators.get(operator) or table.missing.get(operator)
     if row is None:
-        return _of_plugin(operator, version)
+        return _about_plugin(operator, version)
     since = row.since or (table.oldest if operator in table.operators else "")
     if release and operator in table.operators and table.imports(operator, parse_version(release)):
         if parse_version(release) >= parse_version(table.oldest):
@@ -51,16 +51,16 @@ def about_operator(
         return (
             f"the parser of TensorRT {release} has no importer for {operator}; "
             f"{table.oldest} has one",
-            f"use TensorRT {table.oldest} or newer{_brings(since, target)}; or export with an "
-            "older opset; or cut the network before it with model.outputs (--outputs)",
+            f"use TensorRT {table.oldest} or newer{_has_jetpack_with(since, target)}; or export "
+            "with an older opset; or cut the network before it with model.outputs (--outputs)",
         )
-    problems = parse_check(_one(operator), release or table.oldest, target).problems
+    problems = parse_check(_single_node_graph(operator), release or table.oldest, target).problems
     if not problems:
         return (
             f"the log does not name its TensorRT; every release from {table.oldest} on imports "
             f"{operator}",
-            f"use TensorRT {table.oldest} or newer{_brings(since, target)}; or cut the network "
-            "before it with model.outputs (--outputs)",
+            f"use TensorRT {table.oldest} or newer{_has_jetpack_with(since, target)}; or cut "
+            "the network before it with model.outputs (--outputs)",
         )
     what, fix = problems[0].message, problems[0].fix
     if not release:
@@ -68,7 +68,7 @@ def about_operator(
     return f"{what}{_reach(since, target)}", fix
 
 
-def _of_plugin(operator: str, version: str) -> tuple[str, str] | None:
+def _about_plugin(operator: str, version: str) -> tuple[str, str] | None:
     shipped = operator_table().plugins.names.get(operator)
     if shipped is None:
         return None
@@ -84,7 +84,7 @@ def _of_plugin(operator: str, version: str) -> tuple[str, str] | None:
 def _reach(since: str, target: Target | None) -> str:
     """Returns a note if no JetPack of the board has a release, else ""."""
     packs = [one for one in jetpacks(target) if one.tensorrt] if target is not None else []
-    if not since or not packs or _brings(since, target):
+    if not since or not packs or _has_jetpack_with(since, target):
         return ""
     last = packs[-1]
     return (
@@ -93,14 +93,14 @@ def _reach(since: str, target: Target | None) -> str:
     )
 
 
-def _brings(since: str, target: Target | None) -> str:
+def _has_jetpack_with(since: str, target: Target | None) -> str:
     packs = jetpacks(target) if target is not None else ()
     able = (p for p in packs if p.tensorrt and parse_version(p.tensorrt) >= parse_version(since))
     pack = next(able, None)
     return f" (JetPack {pack.versions[0]} brings {pack.tensorrt})" if pack is not None else ""
 
 
-def _one(operator: str) -> OnnxGraph:
+def _single_node_graph(operator: str) -> OnnxGraph:
     """Returns a graph of a single node with only its operator known."""
     node = helper.make_node(operator, ["x"], ["y"], name=operator)
     tensor = helper.make_tensor_value_info

@@ -275,29 +275,29 @@ class Build:
         )
 
     def capable_layer(self, name: str) -> None:
-        self._keep(self._capable, name, None)
+        self._add_once(self._capable, name, None)
 
     def on_gpu(self, layer: LogLayer) -> None:
-        self._keep(self._gpu, layer.name, layer)
+        self._add_once(self._gpu, layer.name, layer)
 
     def in_section(self, node: str) -> None:
-        self._keep(self._sections, node, ())
+        self._add_once(self._sections, node, ())
 
     def group(self, layers: list[str]) -> None:
         """Adds a subgraph of the oldest wording, given its layers."""
         if layers:
             ends = layers[0] if len(layers) == 1 else f"{layers[0]}...{layers[-1]}"
-            self._keep(self._sections, f"{{{ends}}}", tuple(layers))
+            self._add_once(self._sections, f"{{{ends}}}", tuple(layers))
 
     def offloaded(self, node: str) -> None:
-        self._keep(self._offloaded, node, None)
+        self._add_once(self._offloaded, node, None)
         self._last = node
 
     def in_engine(self, node: str) -> None:
-        self._keep(self._engine, node, None)
+        self._add_once(self._engine, node, None)
 
     def begin_members(self, node: str) -> None:
-        self._keep(self._members, node, [])
+        self._add_once(self._members, node, [])
 
     def member(self, node: str, layer: str) -> None:
         members = self._members.get(node)
@@ -323,7 +323,7 @@ class Build:
         for number, text in self._loose:
             if text.startswith(f"{layer}: "):
                 self.reason(layer, text[len(layer) + 2 :], number)
-            elif (named := _named(text)) == layer:
+            elif (named := _find_layer_name(text)) == layer:
                 self.reason(layer, text, number)
             elif (
                 not (named or words)
@@ -341,7 +341,7 @@ class Build:
         into = self._late if self.placed else self._refused
         known = into.get(layer)
         if known is None:
-            self._keep(into, layer, Fallback(layer, kind, cause, (), line))
+            self._add_once(into, layer, Fallback(layer, kind, cause, (), line))
         elif kind and not known.kind:
             into[layer] = replace(known, kind=kind)
 
@@ -386,14 +386,14 @@ class Build:
         members = tuple(self._sections.get(node, ())) or tuple(self._members.get(node, ()))
         inner = node.removeprefix("{").removesuffix("}")
         inner = inner.removeprefix("ForeignNode[").removesuffix("]") if "[" in inner else inner
-        first, last = _ends(inner, place)
+        first, last = _subgraph_ends(inner, place)
         if members:
             return LogLoadable(node, members[0], members[-1], members, True, pools)
         if first in place and last in place:
             members = tuple(order[place[first] : place[last] + 1])
         return LogLoadable(node, first, last, members, len(members) == 1, pools)
 
-    def _keep(self, into: dict[str, _Kept], name: str, value: _Kept) -> None:
+    def _add_once(self, into: dict[str, _Kept], name: str, value: _Kept) -> None:
         if name in into:
             return
         if len(into) < MOST:
@@ -402,7 +402,7 @@ class Build:
             self._cut = True
 
 
-def _named(text: str) -> str:
+def _find_layer_name(text: str) -> str:
     """Returns the layer's name in a sentence about the DLA, or ""."""
     for pattern in _NAMED:
         if (match := pattern.search(text)) and match["layer"].lower() not in _NO_LAYER:
@@ -410,7 +410,7 @@ def _named(text: str) -> str:
     return ""
 
 
-def _ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
+def _subgraph_ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
     """Returns first and last layer; a name may contain dots, so known names decide."""
     cuts = [(match.start(), match.end()) for match in _CUT.finditer(inner)]
     if not cuts or inner in place:
@@ -461,13 +461,13 @@ class LogParser:
             if text.startswith("&&&& RUNNING") and self._builds[-1].informative:
                 self._new_build()
             return
-        if self._placement(text, own):
+        if self._read_placement(text, own):
             self._recognised += 1
             return
         if severity in ("E", "F") and len(self._errors) < 100:
             self._errors.append(text)
         if _ABOUT.search(text):
-            self._about_dla(text, severity)
+            self._read_dla_sentence(text, severity)
 
     @property
     def recognised(self) -> int:
@@ -495,7 +495,7 @@ class LogParser:
             recognised=self._recognised,
         )
 
-    def _placement(self, text: str, own: bool) -> bool:
+    def _read_placement(self, text: str, own: bool) -> bool:
         """Reads sections, offloads, pools and counts."""
         build = self._builds[-1]
         if match := _SECTION.search(text):
@@ -511,9 +511,9 @@ class LogParser:
             at = text.find(tag)
             if at >= 0:
                 self._one_line = False
-                self._listed(device, text[at + len(tag) :].strip().removesuffix(","))
+                self._read_list_item(device, text[at + len(tag) :].strip().removesuffix(","))
                 return True
-        if self._one_line and self._old_list(text, own):
+        if self._one_line and self._read_old_list(text, own):
             return True
         at = text.find(_NODE)
         if at >= 0 and (match := _OFFLOADED.match(text, at)):
@@ -534,9 +534,9 @@ class LogParser:
         if match := _COUNT.match(text):
             build.counts[match[1]] = int(match[2][:12])
             return True
-        return self._memory(text, build)
+        return self._read_memory(text, build)
 
-    def _memory(self, text: str, build: Build) -> bool:
+    def _read_memory(self, text: str, build: Build) -> bool:
         if match := _ACCEPTED.search(text):
             build.accepted = (int(match[1][:9]), int(match[2][:9]))
             return True
@@ -552,7 +552,7 @@ class LogParser:
             return False
         return True
 
-    def _listed(self, device: str, item: str) -> None:
+    def _read_list_item(self, device: str, item: str) -> None:
         build = self._builds[-1]
         if device == "GPU":
             match = _KIND.match(item)
@@ -562,7 +562,7 @@ class LogParser:
         elif item:
             build.capable_layer(item)
 
-    def _old_list(self, text: str, own: bool) -> bool:
+    def _read_old_list(self, text: str, own: bool) -> bool:
         """Reads TensorRT 7's lists: ``{a,b}, {c},`` for the DLA, ``a, b + c,`` for the GPU."""
         # another program's lines may be interleaved
         self._one_line = not own
@@ -571,17 +571,17 @@ class LogParser:
             self._one_line = self._one_line and not groups
             for group in groups:
                 if group.startswith("ForeignNode["):
-                    self._listed("DLA", f"{{{group}}}")
+                    self._read_list_item("DLA", f"{{{group}}}")
                 else:
                     self._builds[-1].group(split_items(group))
             return bool(groups)
         if not own or not text.endswith(","):
             return False
         for item in split_items(text):
-            self._listed("GPU", item)
+            self._read_list_item("GPU", item)
         return True
 
-    def _about_dla(self, text: str, severity: str) -> None:
+    def _read_dla_sentence(self, text: str, severity: str) -> None:
         build = self._builds[-1]
         for cause, opening, pattern in _FALLBACKS:
             at = text.find(opening)
@@ -615,7 +615,7 @@ class LogParser:
         if severity not in ("W", "E", "") or len(text) >= _SENTENCE:
             return
         sent = _SENT.search(text)
-        if (sent or _REFUSES.search(text)) and (layer := _named(text)):
+        if (sent or _REFUSES.search(text)) and (layer := _find_layer_name(text)):
             words = (text[: sent.start()] if sent else "") or text
             build.refuse(layer, "", "unsupported", words.removeprefix(f"{layer}: "), self._number)
             self._recognised += 1

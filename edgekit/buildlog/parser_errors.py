@@ -89,15 +89,15 @@ class ParserErrorReader:
             self._operator, self._output = match[2] or "", match[3] or ""
             return True, done
         if "In node " in text and (match := _SENTENCE.search(text)):
-            done = self._of_sentence(match)
+            done = self._read_sentence(match)
             return True, done
         if "In function " in text and (match := _FUNCTION.search(text)):
             done = self.end() if self._function else None
             self._open, self._printing, self._function = True, False, match[1]
-            return True, done or self._asserted(match[2].strip())
+            return True, done or self._read_assertion(match[2].strip())
         if not self._open:
             return False, None
-        return self._inside(text)
+        return self._read_block_line(text)
 
     def end(self) -> RefusedNode | None:
         """Returns the node of a truncated block, or None."""
@@ -110,7 +110,7 @@ class ParserErrorReader:
         self._reset()
         return node
 
-    def _of_sentence(self, match: re.Match[str]) -> RefusedNode | None:
+    def _read_sentence(self, match: re.Match[str]) -> RefusedNode | None:
         number = int(match[1])
         if self._open and self._number not in (None, number):
             self._reset()
@@ -118,10 +118,10 @@ class ParserErrorReader:
         self._number = number if number >= 0 else self._number
         self._output = self._output or match[2] or ""
         self._operator, self._function = match[3] or self._operator, match[4]
-        self._assertion = _bare(match[6])
+        self._assertion = _strip_prefix(match[6])
         return self.end()
 
-    def _inside(self, text: str) -> tuple[bool, RefusedNode | None]:
+    def _read_block_line(self, text: str) -> tuple[bool, RefusedNode | None]:
         self._lines += 1
         if "--- Begin node ---" in text:
             self._printing = True
@@ -134,19 +134,19 @@ class ParserErrorReader:
                 self._operator = match[1]
             return True, None
         if match := _ASSERTION.match(text):
-            return True, self._asserted(match[0])
+            return True, self._read_assertion(match[0])
         if self._assertion:
             # the reason of an invalid node is on the next line
             self._assertion = f"{self._assertion}: {text}"
             return True, self.end()
         return False, self.end()
 
-    def _asserted(self, text: str) -> RefusedNode | None:
+    def _read_assertion(self, text: str) -> RefusedNode | None:
         if match := _ASSERTION.match(text):
-            self._assertion = _bare(match[2])
+            self._assertion = _strip_prefix(match[2])
             return None if _UNSAID.match(self._assertion) else self.end()
         return None
 
 
-def _bare(text: str) -> str:
+def _strip_prefix(text: str) -> str:
     return text.strip().removeprefix("Assertion failed: ").strip()

@@ -18,7 +18,7 @@ from edgekit.buildlog.summary import Summary, is_summary, parse_summary
 from edgekit.buildlog.timings import TimingParser, Timings
 from edgekit.errors import UsageError
 from edgekit.files import open_stream
-from edgekit.network.source import foreign
+from edgekit.network.source import foreign_format
 
 _CHUNK = 1 << 20
 # bytes without a TensorRT line after which a text is no build log; a build's lines begin early
@@ -155,8 +155,8 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
             )
         with open_stream(path) as file:
             head = file.read(_CHUNK)
-            if what := _no_text(path, head):
-                raise _no_log(path, *what)
+            if what := _binary_format(path, head):
+                raise _not_a_log(path, *what)
             log = take(_lines(file, head))
     except FileNotFoundError as error:
         raise UsageError(
@@ -180,11 +180,11 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
             hint="save standard output and standard error: trtexec ... > build.log 2>&1",
         )
     if not log.recognised:
-        raise _no_log(path, *(_foreign(path) or ("", "")))
+        raise _not_a_log(path, *(_foreign_format(path) or ("", "")))
     return log
 
 
-def _no_log(path: Path, what: str = "", hint: str = "") -> UsageError:
+def _not_a_log(path: Path, what: str = "", hint: str = "") -> UsageError:
     """Returns the error for a file that is no log, with the file's format if known."""
     looked = f"give the output of trtexec --verbose; edgekit looks for {LOOKED_FOR}"
     return UsageError(
@@ -197,7 +197,7 @@ def _no_log(path: Path, what: str = "", hint: str = "") -> UsageError:
     )
 
 
-def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
+def _binary_format(path: Path, head: bytes) -> tuple[str, str] | None:
     """Returns the format of a binary file and a hint; None for text."""
     start = head[:4096]
     found = None
@@ -214,14 +214,16 @@ def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
     if found is None and text:
         return None
     return (
-        found or _foreign(path) or ("an ONNX model" if _ONNX.match(start) else "a binary file", "")
+        found
+        or _foreign_format(path)
+        or ("an ONNX model" if _ONNX.match(start) else "a binary file", "")
     )
 
 
-def _foreign(path: Path) -> tuple[str, str] | None:
+def _foreign_format(path: Path) -> tuple[str, str] | None:
     """Returns the name of a file's known format; None for others and for pipes."""
     try:
-        found = foreign(path) if path.is_file() else None
+        found = foreign_format(path) if path.is_file() else None
     except OSError:
         return None
     return (found[0], "") if found else None

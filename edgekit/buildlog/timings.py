@@ -359,15 +359,13 @@ def _us_or_zero(ms: str) -> float:
     return us if math.isfinite(us) and us >= 0 else 0.0
 
 
-# The times in a verbose build log: format combinations, reformats, and trtexec's own tables.
-#
-# Four generations print them alike: "Autotuning format combination", then a runner for each kind of
-# kernel, each with its fastest tactic. If the builder has cached the result of a layer of the same
-# shape, it prints only the combination, or adds the cached time.
-
-
 class TimingParser:
-    """Reads a log by lines; memory grows only with the measurements."""
+    """Reads a log by lines; memory grows only with the measurements.
+
+    Four generations print them alike: "Autotuning format combination", then a runner for each kind
+    of kernel, each with its fastest tactic. If the builder has cached the result of a layer of the
+    same shape, it prints only the combination, or adds the cached time.
+    """
 
     def __init__(self) -> None:
         self._before: Timings | None = None
@@ -379,7 +377,7 @@ class TimingParser:
         self._reformats: dict[tuple[str, bool, str, str], float] = {}
         self._pair: tuple[str, str] | None = None
         self._tensor: tuple[str, bool] = ("", False)
-        self._named = self._finished = False
+        self._named = self._finish_units = False
 
     def feed(self, line: str) -> None:
         """Reads a line."""
@@ -391,7 +389,7 @@ class TimingParser:
             if self._units:
                 self._before = self.result()
             self._start()
-        elif self._timing(text) or self._engine.feed(text) or self._sources.feed(text):
+        elif self._read_timing(text) or self._engine.feed(text) or self._sources.feed(text):
             return
         else:
             self._table.feed(text)
@@ -401,36 +399,36 @@ class TimingParser:
         if self._before is not None and not self._units:
             return self._before
         found = Timings(
-            units=_finished(self._units if self._named else _merged(self._units)),
+            units=_finish_units(self._units if self._named else _merge_combinations(self._units)),
             reformats=tuple(ReformatTiming(*key, us) for key, us in self._reformats.items()),
             chosen=self._engine.chosen(),
             engine=self._engine.layers(),
-            finished=self._finished,
+            finished=self._finish_units,
         )
         return self._table.added_to(self._sources.added_to(found))
 
-    def _timing(self, text: str) -> bool:
+    def _read_timing(self, text: str) -> bool:
         if text.startswith("***"):
-            return self._pair_of(text)
+            return self._read_pair(text)
         if text.startswith(_COSTS):
             self._named, self._pair = True, None
             self._units.append(_TimedUnit(text[len(_COSTS) :].strip()))
             return True
         if "Timing Runner: " in text and (match := _RUNNER.match(text)):
-            self._runner(match[1], match[2])
+            self._read_runner(match[1], match[2])
             return True
         if "Fastest Tactic: " in text and (match := _FASTEST.search(text)):
-            self._fastest(match[1])
+            self._read_fastest(match[1])
             return True
         if " got cached result: " in text and (match := _CACHED.match(text)):
-            self._cached(*match.groups())
+            self._read_cached(*match.groups())
             return True
         if text.startswith("Formats and tactics selection completed"):
-            self._finished = True
+            self._finish_units = True
             return True
         return False
 
-    def _pair_of(self, text: str) -> bool:
+    def _read_pair(self, text: str) -> bool:
         """Reads the line that names the pair to be timed next."""
         # a line without its closing stars is truncated
         inner = text.strip("* ") if text.endswith("***") else ""
@@ -450,7 +448,7 @@ class TimingParser:
                 return True
         return False
 
-    def _runner(self, name: str, kind: str) -> None:
+    def _read_runner(self, name: str, kind: str) -> None:
         if self._pair is not None:
             self._tensor = _tensor(name)
             return
@@ -460,12 +458,12 @@ class TimingParser:
         unit.name = unit.name or name
         unit.runners[kind] = None
 
-    def _cached(self, name: str, formats: str, kind: str, number: str) -> None:
+    def _read_cached(self, name: str, formats: str, kind: str, number: str) -> None:
         reads, _, writes = formats.partition(" -> ")
         us = _us(number)
         if name.startswith(_OPTIMISER) or kind == "Reformat":
             if us is not None:
-                self._reformatted((*_tensor(name), reads.strip(), writes.strip()), us)
+                self._add_reformat((*_tensor(name), reads.strip(), writes.strip()), us)
             return
         if not self._units or self._units[-1].name not in ("", name):
             self._units.append(_TimedUnit(name))
@@ -476,16 +474,16 @@ class TimingParser:
         if us is not None:
             unit.took(us)
 
-    def _fastest(self, number: str) -> None:
+    def _read_fastest(self, number: str) -> None:
         us = _us(number)
         if us is None:
             return
         if self._pair is not None:
-            self._reformatted((*self._tensor, *self._pair), us)
+            self._add_reformat((*self._tensor, *self._pair), us)
         elif self._units:
             self._units[-1].took(us)
 
-    def _reformatted(self, key: tuple[str, bool, str, str], us: float) -> None:
+    def _add_reformat(self, key: tuple[str, bool, str, str], us: float) -> None:
         self._reformats[key] = min(us, self._reformats.get(key, us))
 
 
@@ -506,7 +504,7 @@ class _TimedUnit:
             self.combinations[-1] = (reads, writes, us if before is None else min(us, before))
 
 
-def _finished(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
+def _finish_units(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
     """Returns the units; a unit's last timing counts, and cached times are looked up."""
     known: dict[tuple[object, ...], float] = {}
     found: dict[str, UnitTiming] = {}
@@ -525,7 +523,7 @@ def _finished(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
     return tuple(found.values())
 
 
-def _merged(units: list[_TimedUnit]) -> list[_TimedUnit]:
+def _merge_combinations(units: list[_TimedUnit]) -> list[_TimedUnit]:
     """Merges the combinations of a unit that old builders print separately, without a heading."""
     merged: list[_TimedUnit] = []
     for unit in units:

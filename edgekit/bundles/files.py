@@ -102,12 +102,13 @@ def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
     entries.update({f"blobs/{digest}": blob_view(parts[digest]) for digest in sorted(parts)})
     if path.suffix == ".ekb":
         if path.is_dir():
-            raise _occupied(path)
+            raise _occupied_error(path)
         with write_atomically(path) as temporary:
             _write_file(entries, temporary)
     else:
-        if path.exists() and not _replaceable(path):
-            raise _occupied(path)
+        replaceable = path.is_dir() and ((path / _MANIFEST).is_file() or not os.listdir(path))
+        if path.exists() and not replaceable:
+            raise _occupied_error(path)
         with write_folder_atomically(path) as temporary:
             (temporary / "blobs").mkdir()
             for name, data in entries.items():
@@ -219,11 +220,7 @@ def _chunks(data: memoryview) -> Iterator[memoryview]:
         yield data[start : start + _CHUNK]
 
 
-def _replaceable(path: Path) -> bool:
-    return path.is_dir() and ((path / _MANIFEST).is_file() or not os.listdir(path))
-
-
-def _occupied(path: Path) -> UsageError:
+def _occupied_error(path: Path) -> UsageError:
     return UsageError(
         "another file or folder is here, and edgekit does not overwrite it",
         code="write.occupied",

@@ -92,7 +92,7 @@ def join(
         return finish(manifest, blobs.values, bundles[0].weights)
     for other in bundles:
         if other.manifest.fingerprint != first.fingerprint:
-            raise _not_joined("the parts were built on different boards", name)
+            raise _join_error("the parts were built on different boards", name)
     weights, engines = _weights_and_engines(bundles, name)
     values: dict[str, Blob] = {}
     for bundle in bundles:
@@ -106,7 +106,7 @@ def join(
             on_cpu[id(part)] = blobs.add(part.model, PYTHON if part.files else "engine")
             for kind, data in part.files.items():
                 blobs.add(data, kind)
-    lanes = _lanes([_ways(part, on_cpu) for part in parts])
+    lanes = _lanes([_part_lanes(part, on_cpu) for part in parts])
     cases, results = golden_cases(golden, outputs)
     if len(lanes) > 1 and first.backend != _REFERENCE:
         # devices round differently, and these belong to the lane of single frames
@@ -139,7 +139,7 @@ def join(
         issued=first.issued,
         call=record,
         memory=first.memory,
-        plugins=tuple(dict.fromkeys(one for b in bundles for one in b.manifest.plugins)),
+        plugins=tuple(dict.fromkeys(plugin for b in bundles for plugin in b.manifest.plugins)),
     )
     return finish(manifest, blobs.values, values)
 
@@ -159,18 +159,18 @@ def _weights_and_engines(
         }
         if other and manifest.backend == _REFERENCE:
             # these engines find their weights only by name
-            raise _not_joined(f"two parts have different weights named {min(other)!r}", where)
+            raise _join_error(f"two parts have different weights named {min(other)!r}", where)
         weights |= {other.get(name, name): one for name, one in manifest.weights.items()}
         for digest, entry in manifest.engines.items():
             own = {name: name for name in other} | dict(entry.weights)
             called = {name: other.get(key, key) for name, key in own.items()}
             made = replace(entry, weights=called)
             if engines.setdefault(digest, made) != made:
-                raise _not_joined("two parts are the same engine with different weights", where)
+                raise _join_error("two parts are the same engine with different weights", where)
     return weights, engines
 
 
-def _ways(part: Part, on_cpu: Mapping[int, str]) -> list[Lane]:
+def _part_lanes(part: Part, on_cpu: Mapping[int, str]) -> list[Lane]:
     """Returns a part's lanes, the lane with the most frames first."""
     if isinstance(part, Bundle):
         return sorted(part.manifest.lanes, key=lambda lane: -lane.share)
@@ -190,14 +190,16 @@ def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
         }
     made, start = [], 0.0
     for end in sorted(ends):
-        segments = [segment for lanes in ways for segment in _at(lanes, (start + end) / 2).segments]
+        segments = [
+            segment for lanes in ways for segment in _lane_at(lanes, (start + end) / 2).segments
+        ]
         numbered = tuple(replace(one, index=number) for number, one in enumerate(segments))
         made.append(Lane(end - start, numbered))
         start = end
     return tuple(made)
 
 
-def _at(lanes: Sequence[Lane], share: float) -> Lane:
+def _lane_at(lanes: Sequence[Lane], share: float) -> Lane:
     """Returns the lane at which the cumulated shares reach ``share``."""
     end = 0.0
     for lane in lanes:
@@ -229,7 +231,7 @@ def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
     """
     bundles = [part for part in parts if isinstance(part, Bundle)]
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]
-    every = [one.manifest.requires for one in bundles if one.manifest.requires is not None]
+    every = [bundle.manifest.requires for bundle in bundles if bundle.manifest.requires is not None]
     if len(every) < len(bundles):
         return None
     apart = {digest for bundle in bundles for digest in bundle.blobs}
@@ -246,7 +248,7 @@ def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
     )
 
 
-def _not_joined(problem: str, where: str) -> BundleError:
+def _join_error(problem: str, where: str) -> BundleError:
     return BundleError(
         f"the parts cannot become one bundle: {problem}",
         code="bundle.invalid",

@@ -49,6 +49,8 @@ _LOADER = "edgekit.device/1"
 _BOARD = ("module", "l4t", "tensorrt")
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 _DIGITS = 11  # digits of seconds since 1970, up to the year 5138
+#: Seed of the generated inputs of golden vectors.
+GOLDEN_SEED = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +212,6 @@ def tensor_io(
             step *= size
         strides = found[::-1]
     return TensorEntry(tensor.name, tensor.dtype, tuple(tensor.shape), layout, tuple(strides))
-
-
-#: Seed of the generated inputs of golden vectors.
-GOLDEN_SEED = 7
 
 
 def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
@@ -383,7 +381,7 @@ def samples_entry(samples: BundleSamples, blobs: Blobs) -> Samples:
     )
 
 
-def requires_of(
+def make_requires(
     artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int, *, shared: bool = True
 ) -> Requires:
     """Returns the manifest's "requires".

@@ -17,7 +17,7 @@ from edgekit.bundles.manifest import (
     canonical,
     golden_cases,
     issued_entry,
-    requires_of,
+    make_requires,
     samples_entry,
     tensor_io,
     weight_fields,
@@ -47,7 +47,6 @@ from edgekit_device.protocol.manifest import (
     ShapeValues,
     TensorEntry,
     Variant,
-    WeightEntry,
     parse,
 )
 
@@ -58,6 +57,10 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 20
+# parts of a bundle that are kept with other weights
+_WEIGHT_INDEPENDENT = ("engine", "library", "record")
+# least max|a-b| / max|b| if a board is compared with this machine's prediction
+_LOOSE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +84,6 @@ class ShapeVariant:
     profiles: Sequence[Profile] = ()
     load: str = "start"
     values: Values = field(default_factory=dict)
-
-
-# parts of a bundle that are kept with other weights
-_WEIGHT_INDEPENDENT = ("engine", "library", "record")
 
 
 def pack(
@@ -131,7 +130,7 @@ def pack(
     """
     first = ShapeVariant(network, plan, artefacts, golden)
     if variants:
-        every = in_one_bundle([artefacts, *(one.artefacts for one in variants)])
+        every = in_one_bundle([artefacts, *(variant.artefacts for variant in variants)])
         first = replace(first, artefacts=every[0])
         variants = [
             replace(one, artefacts=own) for one, own in zip(variants, every[1:], strict=True)
@@ -148,6 +147,7 @@ def pack(
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
     memory = memory or MemorySettings()
+    weight_bytes = sum({weight.digest: weight.bytes for weight in weights.values()}.values())
     manifest = Manifest(
         name=name,
         backend=artefacts.backend,
@@ -172,7 +172,7 @@ def pack(
         plugins=artefacts.plugins,
         engines=dict(artefacts.entries),
         rewrites=record,
-        requires=requires_of(artefacts, blobs.sizes(), _bytes(weights), shared=memory.shared),
+        requires=make_requires(artefacts, blobs.sizes(), weight_bytes, shared=memory.shared),
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         memory=memory,
@@ -310,10 +310,6 @@ def with_weights(
     return finish(manifest, blobs.values, dict(values))
 
 
-def _bytes(weights: Mapping[str, WeightEntry]) -> int:
-    return sum({weight.digest: weight.bytes for weight in weights.values()}.values())
-
-
 def _check_identical(
     bundle: Bundle, old: Mapping[str, Weight], weights: Mapping[str, Weight]
 ) -> None:
@@ -359,10 +355,6 @@ def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, 
         )
     referenced = {digest: weights[digest] for digest in sorted(needed)}
     return Bundle(checked, data, dict(sorted(blobs.items())), referenced)
-
-
-# least max|a-b| / max|b| if a board is compared with this machine's prediction
-_LOOSE = 0.02
 
 
 def loosened(

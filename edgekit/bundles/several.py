@@ -38,14 +38,14 @@ def together(builds: Sequence[Artefacts]) -> Artefacts:
     first = builds[0]
     return replace(
         first,
-        lanes=tuple(lane for one in builds for lane in one.lanes),
-        engines={digest: data for one in builds for digest, data in one.engines.items()},
-        weights={name: weight for one in builds for name, weight in one.weights.items()},
-        values={digest: value for one in builds for digest, value in one.values.items()},
-        entries={digest: entry for one in builds for digest, entry in one.entries.items()},
-        notes=tuple(dict.fromkeys(note for one in builds for note in one.notes)),
-        plugins=tuple(dict.fromkeys(plugin for one in builds for plugin in one.plugins)),
-        libraries={digest: data for one in builds for digest, data in one.libraries.items()},
+        lanes=tuple(lane for build in builds for lane in build.lanes),
+        engines={digest: data for build in builds for digest, data in build.engines.items()},
+        weights={name: weight for build in builds for name, weight in build.weights.items()},
+        values={digest: value for build in builds for digest, value in build.values.items()},
+        entries={digest: entry for build in builds for digest, entry in build.entries.items()},
+        notes=tuple(dict.fromkeys(note for build in builds for note in build.notes)),
+        plugins=tuple(dict.fromkeys(plugin for build in builds for plugin in build.plugins)),
+        libraries={digest: data for build in builds for digest, data in build.libraries.items()},
     )
 
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         ListedApp,
         ListedRelease,
         Removal,
-        Selftest,
         Selftests,
         ServingStatus,
         Setup,
@@ -76,7 +75,7 @@ boards_argument = argument(
 app_option = click.option("--app", help="The application; a configuration's own by default.")
 
 #: Options of the connection to boards: ``root``, ``python`` and ``accept_host_key``.
-host_options = o.all_of(
+host_options = o.combine(
     click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST."),
     click.option("--python", default="python3", help="Python on the board, for a HOST."),
     o.accept_host_key,
@@ -96,7 +95,7 @@ def print_boards(document: Any, rows: Sequence[BoardRow], json: bool) -> None:
     """Prints the document if requested, and raises the error of the first failed board."""
     if json:
         print_json(document)
-    lost = [one.cause for one in rows if one.cause is not None]
+    lost = [row.cause for row in rows if row.cause is not None]
     if lost:
         raise mark_printed(lost[0])
 
@@ -122,7 +121,7 @@ def print_each_board(
     print_boards(document, rows, json)
 
 
-def failing(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
+def failure_row(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
     """Returns a board's failure, and its reason (empty for the first, whose error ends the
     command).
     """
@@ -152,7 +151,7 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
         screen = console(width=WIDE)
     screen.print(rows)
     for note in notes:
-        screen.print(plain(note), soft_wrap=True)
+        screen.print(plain_text(note), soft_wrap=True)
 
 
 def last_error(found: LastError | None) -> str:
@@ -160,7 +159,7 @@ def last_error(found: LastError | None) -> str:
     return "" if found is None else f"{found.at} {found.message} ({found.code})"
 
 
-def plain(value: object) -> Text:
+def plain_text(value: object) -> Text:
     """Returns text from a board, without terminal control characters."""
     from rich.text import Text
 
@@ -198,7 +197,7 @@ def plain(value: object) -> Text:
     help="With --selftest: file for the answers (edgekit-selftest.json).",
 )
 @o.accept_host_key
-@o.talk
+@o.output_options
 def doctor_command(
     host: str | None,
     config: str | None,
@@ -222,17 +221,17 @@ def doctor_command(
         found = examined = api.doctor(host, config, **reached)
         for one in () if json else examined.reached:
             _show_checks(one)
-        unfit = _unfit([one for one in examined.reached if not one.ok], json)
+        unfit = _unfit_error([one for one in examined.reached if not one.ok], json)
     elif setup:
         found = prepared = api.set_up(
             host,
             config,
             undo=undo,
-            agree=lambda board, text: yes or _agreed(json),
-            on_text=lambda board, text: _told(board, text, json),
+            agree=lambda board, text: yes or _confirm_changes(json),
+            on_text=lambda board, text: None if json else print(f"{board}: {text}"),
             **reached,
         )
-        unfit = _not_prepared([one for one in prepared.reached if not one.ok], json)
+        unfit = _unprepared_error([one for one in prepared.reached if not one.ok], json)
     else:
         found = tested = api.selftest(
             host,
@@ -243,7 +242,11 @@ def doctor_command(
             **reached,
         )
         for answered in () if json else tested.reached:
-            _show_selftest(answered)
+            counts = (f"{count} {name}" for name, count in answered.counts.items() if count)
+            print(f"{answered.name}: {', '.join(counts)}; the answers are in {answered.file}")
+            failed = [item.id for item in answered.items if item.status == "failed"]
+            if failed:
+                print(f"failed (recorded in the file): {', '.join(failed)}")
     if json:
         print_json(found.boards[0] if len(found.boards) == 1 else found)
     for lost in () if json else found.lost:
@@ -252,11 +255,6 @@ def doctor_command(
         raise mark_printed(found.lost[0].cause)
     if unfit is not None:
         raise unfit
-
-
-def _told(board: str, text: str, json: bool) -> None:
-    if not json:
-        print(f"{board}: {text}")
 
 
 def _check_doctor_options(host: str | None, **options: object) -> None:
@@ -299,13 +297,13 @@ def _show_checks(document: Doctor) -> None:
     screen.print(f"Supports: {'; '.join(words)}.", markup=False, highlight=False)
 
 
-def _unfit(documents: list[Doctor], json: bool) -> EdgekitError | None:
+def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
     if not documents:
         return None
     lacks = [
-        (one.board.name, check)
-        for one in documents
-        for check in one.checks
+        (document.board.name, check)
+        for document in documents
+        for check in document.checks
         if check.status == "missing"
     ]
     nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
@@ -321,37 +319,29 @@ def _unfit(documents: list[Doctor], json: bool) -> EdgekitError | None:
         error = GateError(
             f"missing: {', '.join(check.what for _, check in lacks)}",
             code="doctor.missing",
-            where=", ".join(one.board.name for one in documents),
+            where=", ".join(document.board.name for document in documents),
             hint="the lines above say what to do",
         )
     return mark_printed(error) if json else error
 
 
-def _not_prepared(documents: list[Setup], json: bool) -> EdgekitError | None:
+def _unprepared_error(documents: list[Setup], json: bool) -> EdgekitError | None:
     if not documents:
         return None
     error = GateError(
-        "; ".join(dict.fromkeys(NOT_PREPARED[one.state] for one in documents)),
+        "; ".join(dict.fromkeys(NOT_PREPARED[document.state] for document in documents)),
         code="doctor.not-prepared",
-        where=", ".join(one.board.name for one in documents),
+        where=", ".join(document.board.name for document in documents),
         hint="the lines above say what to do",
     )
     return mark_printed(error) if json else error
 
 
-def _agreed(json: bool) -> bool:
+def _confirm_changes(json: bool) -> bool:
     if json or not sys.stdin.isatty():
         print("nothing was changed; run again with --yes to apply", file=sys.stderr)
         return False
     return click.confirm("Apply these changes?", default=False, err=True)
-
-
-def _show_selftest(found: Selftest) -> None:
-    text = ", ".join(f"{count} {name}" for name, count in found.counts.items() if count)
-    print(f"{found.name}: {text}; the answers are in {found.file}")
-    failed = [item.id for item in found.items if item.status == "failed"]
-    if failed:
-        print(f"failed (recorded in the file): {', '.join(failed)}")
 
 
 @commands.command(
@@ -362,7 +352,7 @@ def _show_selftest(found: Selftest) -> None:
 @boards_argument
 @app_option
 @host_options
-@o.talk
+@o.output_options
 def status_command(
     wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
 ) -> None:
@@ -378,13 +368,13 @@ def _show_status(document: Status, verbose: bool) -> None:
     for board in document.boards:
         name = board.board
         if board.device is None:
-            away, why = failing(board, document.boards)
-            rows.add_row(plain(name), "-", away, "-", plain(why), "-")
+            away, why = failure_row(board, document.boards)
+            rows.add_row(plain_text(name), "-", away, "-", plain_text(why), "-")
             continue
         if board.power:
             notes.append(f"{name}: {board.power}")
         if not board.apps:
-            rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
+            rows.add_row(plain_text(name), "-", "nothing", "-", "-", "-")
         for app, facts in board.apps.items():
             cells = (
                 name,
@@ -394,7 +384,7 @@ def _show_status(document: Status, verbose: bool) -> None:
                 _deployment(facts),
                 _server(facts.serving),
             )
-            rows.add_row(*map(plain, cells))
+            rows.add_row(*map(plain_text, cells))
             notes += [
                 f"{name}: {app}: {text}" for text in _status_notes(facts, board.again, verbose)
             ]
@@ -408,7 +398,7 @@ def _show_status(document: Status, verbose: bool) -> None:
     show(rows, notes)
 
 
-def _went_back(facts: AppStatus) -> HistoryEntry | None:
+def _last_rollback(facts: AppStatus) -> HistoryEntry | None:
     """Returns the manual or server's rollback after the last deployment, or None."""
     deployment, last = facts.deployment, facts.history[-1] if facts.history else None
     if last is None or last.state != "rolled-back":
@@ -419,7 +409,7 @@ def _went_back(facts: AppStatus) -> HistoryEntry | None:
 
 
 def _deployment(facts: AppStatus) -> str:
-    if (back := _went_back(facts)) is not None:
+    if (back := _last_rollback(facts)) is not None:
         return f"{back.state} {back.state_at}"
     found = facts.deployment
     if found is None:
@@ -442,7 +432,7 @@ def _server(found: ServingStatus | Failed | None) -> str:
 def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
     found = []
     deployment: ShownDeployment | None = facts.deployment
-    back = _went_back(facts)
+    back = _last_rollback(facts)
     if back is not None:
         why = back.error.message if back.error else "asked for"
         found.append(f"rolled back at {back.state_at} from {back.release}: {why}")
@@ -452,10 +442,12 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
     if facts.error is not None:
         found.append(facts.error.message + (f" ({facts.error.hint})" if facts.error.hint else ""))
     for one in facts.refused:
-        found.append(f"{one.release} can no longer be loaded: {one.message} ({_mending(one.code)})")
+        found.append(
+            f"{one.release} can no longer be loaded: {one.message} ({_remedy_command(one.code)})"
+        )
     changes = getattr(facts.changed, "changes", ())
     if changes:
-        text = "; ".join(f"{one.what} {one.before} -> {one.now}" for one in changes)
+        text = "; ".join(f"{change.what} {change.before} -> {change.now}" for change in changes)
         found.append(
             f"the board has changed: {text}; {facts.current} cannot be loaded until it "
             "is deployed again (edgekit deploy CONFIG)"
@@ -483,7 +475,7 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
 @boards_argument
 @app_option
 @host_options
-@o.talk
+@o.output_options
 def releases_command(
     wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
 ) -> None:
@@ -493,28 +485,34 @@ def releases_command(
         notes: list[str] = []
         for board in found.boards:
             if board.error is not None:
-                cells = (board.board, "-", "-", *failing(board, found.boards))
-                rows.add_row(*map(plain, (*cells, "-", "-")))
+                cells = (board.board, "-", "-", *failure_row(board, found.boards))
+                rows.add_row(*map(plain_text, (*cells, "-", "-")))
             for name, facts in board.apps.items():
-                for one in facts.releases:
-                    cells = (board.board, name, one.id, _release_mark(one, facts), one.digest[:12])
-                    more = (one.signer or "nobody", one.staged_at)
-                    rows.add_row(*map(plain, (*cells, *more)))
-                    if why := one.refused:
+                for release in facts.releases:
+                    cells = (
+                        board.board,
+                        name,
+                        release.id,
+                        _release_mark(release, facts),
+                        release.digest[:12],
+                    )
+                    more = (release.signer or "nobody", release.staged_at)
+                    rows.add_row(*map(plain_text, (*cells, *more)))
+                    if why := release.refused:
                         notes.append(
-                            f"{board.board}: {name}: {one.id} can no longer be loaded: "
-                            f"{why.message} ({_mending(why.code)})"
+                            f"{board.board}: {name}: {release.id} can no longer be loaded: "
+                            f"{why.message} ({_remedy_command(why.code)})"
                         )
-                    if back := one.taken_back:
+                    if back := release.taken_back:
                         notes.append(
-                            f"{board.board}: {name}: {one.id} was rolled back at "
+                            f"{board.board}: {name}: {release.id} was rolled back at "
                             f"{back.at}: {back.reason}"
                         )
         show(rows, notes)
     print_boards(found, found.boards, json)
 
 
-def _mending(code: str) -> str:
+def _remedy_command(code: str) -> str:
     """Returns the command that makes a board accept a release that it refuses to load."""
     trusting = ("bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer")
     return "edgekit trust" if code in trusting else "edgekit deploy"
@@ -539,7 +537,7 @@ def _release_mark(release: ListedRelease, facts: ListedApp) -> str:
 @click.option("--reason", help="Reason, kept in the board's history.")
 @o.dry_run
 @host_options
-@o.talk
+@o.output_options
 def rollback_command(
     where: str,
     app: str | None,
@@ -573,7 +571,7 @@ def rollback_command(
     "--yes", is_flag=True, help="Do not ask for confirmation when all releases would be removed."
 )
 @host_options
-@o.talk
+@o.output_options
 def remove_command(
     wheres: tuple[str, ...],
     app: str | None,
@@ -654,7 +652,7 @@ def _agree_to_remove(planned: Removal, json: bool) -> None:
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
 @click.option("--python", default="python3", help="Python on the board, for a HOST.")
 @o.accept_host_key
-@o.talk
+@o.output_options
 def trust_command(
     where: str,
     root: str,
@@ -676,19 +674,16 @@ def trust_command(
             if board.error is None:
                 _show_trust(cast("TrustingBoard", board), bool(changes))
             elif board is not lost[0]:  # the first error ends the command
-                say(f"{board.board}: {': '.join(failing(board, found.boards))}")
+                say(f"{board.board}: {': '.join(failure_row(board, found.boards))}")
     print_boards(found, found.boards, json)
-
-
-def _count(keys: int) -> str:
-    return counted(keys, "key") if keys else "no keys"
 
 
 def _show_trust(board: TrustingBoard, changes: bool) -> None:
     counts = {"added": board.added, "removed": board.removed, "revoked": board.revoked}
     text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     may = len(board.signers)
-    say(f"{board.board}: {text or ('nothing changed' if changes else _count(may))}")
+    keys = counted(may, "key") if may else "no keys"
+    say(f"{board.board}: {text or ('nothing changed' if changes else keys)}")
     revoked = board.revocations
     for key in board.keys:
         times = "".join(

@@ -35,7 +35,7 @@ from edgekit.text import counted, listed
 if TYPE_CHECKING:
     from edgekit.api import CacheDifference, ReadCache, WrittenScales
 
-_OPTIONS = o.all_of(
+_OPTIONS = o.combine(
     click.option(
         "--data",
         help="Folder of images, .npz, .npy, folder of these, or python:module:function; "
@@ -66,7 +66,7 @@ _OPTIONS = o.all_of(
         "--skip-broken", is_flag=True, default=None, help="Skip images that cannot be read."
     ),
 )
-sensitivity_options = o.all_of(
+sensitivity_options = o.combine(
     click.option(
         "--sensitivity",
         is_flag=True,
@@ -293,7 +293,7 @@ def _written_files(found: WrittenScales) -> str:
 @argument("cache", "Calibration cache.", type=o.FILE)
 @click.option("--model", help="ONNX file or builtin:NAME to compare the cache with.")
 @o.sizes
-@o.talk
+@o.output_options
 def show(
     cache: Path,
     model: str | None,
@@ -353,7 +353,7 @@ def _print_model(document: ReadCache) -> None:
     help="Treat scales as equal if their ratio is within 1 + TOLERANCE.",
 )
 @click.option("--ignore-header", is_flag=True, help="Ignore the headers.")
-@o.talk
+@o.output_options
 def diff(
     first: Path,
     second: Path,
@@ -415,7 +415,7 @@ def _print_diff(document: CacheDifference, *, all_rows: bool) -> None:
 @click.option("--drop", multiple=True, metavar="GLOB", help="Drop tensors; repeatable.")
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a tensor; repeatable.")
 @click.option("--tensorrt", help="TensorRT release for the header, e.g. 10.3.")
-@o.talk
+@o.output_options
 def merge(
     caches: tuple[Path, ...],
     out: Path,
@@ -482,7 +482,7 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
     "of them, as edgekit calibrate MODEL --save does.",
 )
 @o.sizes
-@o.talk
+@o.output_options
 def from_qdq(
     model: str,
     target: str | None,
@@ -568,7 +568,7 @@ def from_qdq(
 )
 @o.cut_or_torch
 @o.force
-@o.talk
+@o.output_options
 def to_qdq(
     model: str,
     target: str | None,

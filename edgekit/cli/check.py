@@ -90,7 +90,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     help="Exit with code 1 above this number of loadables.",
 )
 @click.option("--sarif", type=o.FILE, metavar="FILE", help="Also write the reasons as SARIF 2.1.0.")
-@o.talk
+@o.output_options
 @o.markdown
 def check_command(
     models: tuple[str, ...],
@@ -152,9 +152,9 @@ def check_command(
     elif markdown == "-":
         pass
     elif len(models) > 1:
-        for one in checked.results:
-            say(one.document.model)
-            say_page(_check_page(one.document))
+        for result in checked.results:
+            say(result.document.model)
+            say_page(_check_page(result.document))
     else:
         say_page(page())
     if checked.failures:
@@ -217,9 +217,9 @@ def _comparison_page(compared: ComparedCheck, verbose: bool) -> str:
 
 
 def _fail(failures: Sequence[EdgekitError]) -> str:
-    if any(not isinstance(one, GateError) for one in failures):
+    if any(not isinstance(failure, GateError) for failure in failures):
         return "cannot be checked or fail the check"
-    parsed = all(one.code != "model.parse" for one in failures)
+    parsed = all(failure.code != "model.parse" for failure in failures)
     return "miss the limits" if parsed else "cannot be parsed or miss the limits"
 
 
@@ -229,12 +229,12 @@ def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> E
     if models > 1:
         # an error without an answer comes first and determines the exit status
         error = EdgekitError(
-            f"{len({one.where for one in failures})} of {models} models {_fail(failures)}",
+            f"{len({failure.where for failure in failures})} of {models} models {_fail(failures)}",
             code=failures[0].code,
             hint=failures[0].hint,
         )
         error.exit_code = failures[0].exit_code
-        error.details = tuple(f"{one.where}: {one.message}" for one in failures)
+        error.details = tuple(f"{failure.where}: {failure.message}" for failure in failures)
     if not json and error.code != "model.parse":
         error.hint = ""  # the hint would refer to output that has been printed
     return error
@@ -273,7 +273,7 @@ def explain_command(rule: str, json: bool) -> None:
 @o.target
 @o.precision
 @o.tensorrt
-@o.talk
+@o.output_options
 @o.markdown
 def explain_log_command(
     log: str,

@@ -71,7 +71,9 @@ def shapes(context: click.Context, _item: click.Parameter, begun: str) -> list[s
     """Returns shapes and ranges with this prefix for the open sizes of the command's ONNX file."""
     # the option without its value ended the parsing
     model = next((word for word in context.args if word.endswith(".onnx")), None)
-    return [one for one in api.proposed_shapes(model) if one.startswith(begun)] if model else []
+    return (
+        [shape for shape in api.proposed_shapes(model) if shape.startswith(begun)] if model else []
+    )
 
 
 def complete(root: click.Command, instruction: str) -> int:

@@ -83,7 +83,7 @@ def _parallel(default: int) -> Callable[..., Any]:
 
 #: Options of a rollout's progress, as fields of ``edgekit.fleet.waves.RolloutSettings``, and its
 #: operator.
-_rollout_options = o.all_of(
+_rollout_options = o.combine(
     click.option(
         "--max-failures",
         "budget",
@@ -201,7 +201,7 @@ class Stops:
 
 
 @contextlib.contextmanager
-def stops(say: Callable[[str], None]) -> Iterator[Stops]:
+def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
     """Handles signals while a rollout is driven, so that running deployments are awaited."""
     stopping = Stops()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -248,11 +248,11 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
     else:
         _show_one(document)
     if stopped:
-        text = f"{state}; continue with: {goes_on}" if _remaining(document) else state
+        text = f"{state}; continue with: {goes_on}" if _is_unfinished(document) else state
         click.echo(text, err=True)
         raise Interrupted
     if failure := document.failure:
-        raise mark_printed(_error_of(failure, GateError))
+        raise mark_printed(_failure_error(failure, GateError))
     if state in ("paused", "aborted"):
         done = f"{document.counts.get('done', 0)} of {counted(len(document.boards), 'board')}"
         hint = f"continue with: {goes_on}"
@@ -268,7 +268,7 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
         )
 
 
-def _error_of(failure: Failure, kind: type[EdgekitError]) -> EdgekitError:
+def _failure_error(failure: Failure, kind: type[EdgekitError]) -> EdgekitError:
     return kind(failure.message, code=failure.code, where=failure.where, hint=failure.hint)
 
 
@@ -293,14 +293,14 @@ def finish_ansible(document: AnsibleRun, json: bool) -> None:
         raise Interrupted
     if failure := document.failure:
         raise mark_printed(
-            _error_of(failure, GateError if failure.code == "fleet.failures" else BoardError)
+            _failure_error(failure, GateError if failure.code == "fleet.failures" else BoardError)
         )
 
 
 def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
     output.say(f"{document.rollout}: {document.state}: {_counts(document.counts)}")
     rows = [row for row in document.boards if every or row.state != "ok"]
-    cells = [(row.board, str(row.wave), row.state, _why(row)) for row in rows]
+    cells = [(row.board, str(row.wave), row.state, _error_text(row)) for row in rows]
     for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
         output.say(f"  {line}")
     say_notes(document)
@@ -312,7 +312,7 @@ def show_boards(document: FleetBoards) -> None:
     cells = []
     for board in document.boards:
         seen = "now" if board.state == "reached" else _age(board.age_s)
-        why = _why(board)
+        why = _error_text(board)
         for app in board.apps:
             wave = f"{app.rollout} {app.wave} {app.state}" if app.rollout else "-"
             digest = (app.digest or "")[:_DIGITS]
@@ -379,13 +379,13 @@ def show_all(listing: FleetListing) -> None:
             _print_remaining(cast("RolloutHead", row))
 
 
-def _remaining(row: RolloutHead) -> bool:
+def _is_unfinished(row: RolloutHead) -> bool:
     return row.state in ("running", "rolling-back", "paused")
 
 
 def _print_remaining(row: RolloutHead) -> None:
     """Prints how to continue a rollout that waits for an operator."""
-    if _remaining(row) and not row.driven:
+    if _is_unfinished(row) and not row.driven:
         why = "" if row.state == "paused" else "no process is running it: "
         output.say(f"  {why}continue with: {row.resume_command}")
     elif row.state == "done" and "skipped" in row.counts:
@@ -401,7 +401,7 @@ def _show_one(document: FleetRollout, *, every: bool = False) -> None:
     rows = [row for row in document.boards if every or row.error or row.state in _TROUBLE]
     rows.sort(key=lambda row: _ORDER.index(row.state))
     if rows:
-        cells = [(row.board, row.state, _serves(row), _why(row)) for row in rows]
+        cells = [(row.board, row.state, _serves(row), _error_text(row)) for row in rows]
         for line in _columns(("board", "state", "serves", "why"), cells):
             output.say(f"  {line}")
     say_notes(document)
@@ -414,7 +414,7 @@ def _serves(row: RolloutBoard) -> str:
     return release or row.serves[:_DIGITS] or "nothing"
 
 
-def _why(row: RolloutBoard | AnsibleBoard | InventoryBoard | AppliedBoard) -> str:
+def _error_text(row: RolloutBoard | AnsibleBoard | InventoryBoard | AppliedBoard) -> str:
     return f"{row.error.code}: {row.error.message}" if row.error else ""
 
 
@@ -458,8 +458,8 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 @_dry_run
 @o.again
 @state_option
-@o.boards
-@o.talk
+@o.board_options
+@o.output_options
 def fleet_deploy_command(
     config: str,
     inventory: Path,
@@ -490,7 +490,7 @@ def fleet_deploy_command(
     silent = quiet or json
     drives = not (dry_run or ansible)
     with (
-        stops(lambda text: click.echo(text, err=True))
+        handle_signals(lambda text: click.echo(text, err=True))
         if drives
         else contextlib.nullcontext() as stopped
     ):
@@ -649,8 +649,8 @@ def fleet_status_command(
     help="Failed boards after which no further board is begun.",
 )
 @state_option
-@o.boards
-@o.talk
+@o.board_options
+@o.output_options
 def fleet_apply_command(
     inventory: Path,
     selector: str | None,
@@ -663,7 +663,7 @@ def fleet_apply_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    with stops(lambda text: click.echo(text, err=True)) as stopped:
+    with handle_signals(lambda text: click.echo(text, err=True)) as stopped:
         found = api.apply_releases(
             inventory,
             selector=selector,
@@ -682,7 +682,14 @@ def fleet_apply_command(
         output.say(f"{counted(len(found.boards), 'board')}: {_counts(found.counts)}")
         rows = [row for row in found.boards if row.state != "current"]
         cells = [
-            (row.board, row.app, row.state, row.wanted[:_DIGITS], row.release or "-", _why(row))
+            (
+                row.board,
+                row.app,
+                row.state,
+                row.wanted[:_DIGITS],
+                row.release or "-",
+                _error_text(row),
+            )
             for row in rows
         ]
         heads = ("board", "app", "state", "meant", "release", "why")
@@ -691,7 +698,7 @@ def fleet_apply_command(
     if stopped.met and found.state == "stopped":
         raise Interrupted
     if failure := found.failure:
-        raise mark_printed(_error_of(failure, GateError))
+        raise mark_printed(_failure_error(failure, GateError))
 
 
 def _print_requested(document: FleetRollout, json: bool) -> None:
@@ -722,7 +729,7 @@ def fleet_pause_command(rollout: str, state: Path | None, json: bool) -> None:
 @rollout_argument
 @state_option
 @o.accept_host_key
-@o.talk
+@o.output_options
 def fleet_resume_command(
     rollout: str,
     state: Path | None,
@@ -732,7 +739,7 @@ def fleet_resume_command(
     verbose: bool,
 ) -> None:
     silent = quiet or json
-    with stops(lambda text: click.echo(text, err=True)) as stopped:
+    with handle_signals(lambda text: click.echo(text, err=True)) as stopped:
         document = api.resume_rollout(
             rollout,
             stopped=stopped,
@@ -768,7 +775,7 @@ def fleet_abort_command(rollout: str, state: Path | None, json: bool) -> None:
 @_dry_run
 @state_option
 @o.accept_host_key
-@o.talk
+@o.output_options
 def fleet_rollback_command(
     rollout: str,
     wave: int | None,
@@ -784,7 +791,7 @@ def fleet_rollback_command(
         _show_dry_run(cast("Rehearsal", found), json)
         return
     silent = quiet or json
-    with stops(lambda text: click.echo(text, err=True)) as stopped:
+    with handle_signals(lambda text: click.echo(text, err=True)) as stopped:
         document = api.roll_back_rollout(
             rollout,
             wave=wave,
@@ -829,7 +836,7 @@ def fleet_rollback_command(
     show_default=True,
     help="Failed boards allowed in a wave: 5%.",
 )
-@o.talk
+@o.output_options
 def fleet_export_command(
     what: str,
     folder: Path,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.api import BoardJobs, JobAnswer, JobRow
 
 
-job_board_options = o.all_of(
+job_board_options = o.combine(
     click.option("--board", help="Board to use, if the configuration has several."),
     click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST."),
     click.option("--python", default="python3", help="Python on the board, for a HOST."),
@@ -34,7 +34,7 @@ _job_argument = argument("job", "Job id, or at least its first four characters."
 @command("jobs", "edgekit jobs configs/resnet50-orin.yaml")
 @_where_argument
 @job_board_options
-@o.talk
+@o.output_options
 def jobs_command(where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     _list(where, json, **settings)
 
@@ -42,7 +42,7 @@ def jobs_command(where: str, json: bool, quiet: bool, verbose: bool, **settings:
 @jobs_command.action("list", "List the jobs of a board.", "edgekit jobs list nvidia@10.0.0.7")
 @_where_argument
 @job_board_options
-@o.talk
+@o.output_options
 def list_action(where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     _list(where, json, **settings)
 
@@ -51,7 +51,7 @@ def list_action(where: str, json: bool, quiet: bool, verbose: bool, **settings: 
 @_job_argument
 @_where_argument
 @job_board_options
-@o.talk
+@o.output_options
 def attach(job: str, where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     shown = progress(quiet or json)
     found = api.watch_job(job, where, progress=shown, on_note=_note, **settings)
@@ -65,7 +65,7 @@ def attach(job: str, where: str, json: bool, quiet: bool, verbose: bool, **setti
 @_where_argument
 @click.option("--tail", type=click.IntRange(min=1), help="Show only this many bytes from the end.")
 @job_board_options
-@o.talk
+@o.output_options
 def log(
     job: str,
     where: str,
@@ -87,7 +87,7 @@ def log(
 @_job_argument
 @_where_argument
 @job_board_options
-@o.talk
+@o.output_options
 def cancel(job: str, where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     found = api.cancel_job(job, where, on_note=_note, **settings)
     _print(found, json, found.state)
@@ -99,7 +99,7 @@ def cancel(job: str, where: str, json: bool, quiet: bool, verbose: bool, **setti
 @_job_argument
 @_where_argument
 @job_board_options
-@o.talk
+@o.output_options
 def remove(job: str, where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     _print(api.remove_job(job, where, on_note=_note, **settings), json, "removed")
 
@@ -122,9 +122,9 @@ def _list(where: str, json: bool, **settings: Any) -> None:
     else:
         for one in found.boards:
             _show(one)
-    for one in found.boards:
-        if one.cause is not None:
-            raise mark_printed(one.cause)
+    for board in found.boards:
+        if board.cause is not None:
+            raise mark_printed(board.cause)
 
 
 def _show(one: BoardJobs) -> None:

@@ -270,19 +270,15 @@ def app(arguments: list[str]) -> int:
             try:
                 _root.invoke(context)
             except EdgekitError as error:
-                _name_options(error, context)
+                command = context.command
+                if isinstance(command, click.Group) and context.invoked_subcommand:
+                    found = command.get_command(context, context.invoked_subcommand)
+                    if found is not None:
+                        name_options(error, found)
                 raise
     except click.exceptions.Exit as end:
         return end.exit_code
     return 0
-
-
-def _name_options(error: EdgekitError, context: click.Context) -> None:
-    command = context.command
-    if isinstance(command, click.Group) and context.invoked_subcommand:
-        found = command.get_command(context, context.invoked_subcommand)
-        if found is not None:
-            name_options(error, found)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -303,7 +299,7 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _status(arguments: list[str]) -> int:
     try:
-        _need_streams()
+        _reopen_streams()
     except EnvironmentLack as error:
         return _fail(error, False)
     forget()
@@ -323,7 +319,7 @@ def _run(arguments: list[str]) -> int:
             _InterruptedError(arguments, _interrupt_message(interrupt)), as_json and not printed
         )
     except BrokenPipeError:
-        return _reader_is_gone(0)
+        return _discard_output(0)
     except Exception as error:
         if _signals:  # libraries convert an interrupt to their own errors
             return _fail(_InterruptedError(arguments, _interrupt_message(error)), as_json)
@@ -334,7 +330,7 @@ def _run(arguments: list[str]) -> int:
         return _fail(_as_edgekit_error(error), as_json)
 
 
-def _need_streams() -> None:
+def _reopen_streams() -> None:
     """Replaces streams that the caller has closed: the next opened file would take their
     descriptor.
 
@@ -404,7 +400,7 @@ def _fail(error: EdgekitError, as_json: bool) -> int:
             sys.stdout.flush()
         print(f"edgekit: {error}", file=sys.stderr)
     except BrokenPipeError:
-        return _reader_is_gone(error.exit_code)
+        return _discard_output(error.exit_code)
     return error.exit_code
 
 
@@ -419,7 +415,7 @@ def _full_disk() -> Iterator[None]:
         pass
 
 
-def _reader_is_gone(status: int) -> int:
+def _discard_output(status: int) -> int:
     # it cannot be reported, and Python must not report it at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

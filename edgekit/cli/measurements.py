@@ -19,7 +19,7 @@ from edgekit import api
 from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
-from edgekit.cli.options import all_of, write_markdown
+from edgekit.cli.options import combine, write_markdown
 from edgekit.cli.options import markdown as markdown_option
 from edgekit.cli.output import (
     mark_printed,
@@ -34,7 +34,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.text import counted, plain, sentence
 
 _RATE_MS = click.IntRange(10, 60_000)
-_OPTIONS = all_of(
+_OPTIONS = combine(
     click.option(
         "--duration",
         "duration_s",
@@ -189,7 +189,7 @@ def bench_options(function: Any) -> Any:
 )
 @o.cut_or_torch
 @o.out_or_former
-@o.boards
+@o.board_options
 @o.reports
 @markdown_option
 def bench_command(
@@ -224,10 +224,10 @@ def bench_command(
         reasons = document.verdict.reasons
         raise mark_printed(
             GateError(
-                f"the measurement is INVALID: {'; '.join(one.message for one in reasons)}",
+                f"the measurement is INVALID: {'; '.join(reason.message for reason in reasons)}",
                 code=reasons[0].code,
                 where=document.name,
-                hint="; ".join(dict.fromkeys(one.remedy for one in reasons)),
+                hint="; ".join(dict.fromkeys(reason.remedy for reason in reasons)),
             )
         )
 
@@ -262,7 +262,7 @@ def bench_command(
 )
 @click.option("-o", "--output", type=o.OUTPUT, help="File for the trace (trace.json).")
 @o.cut_or_torch
-@o.talk
+@o.output_options
 def trace_command(
     source: str | None,
     nsys: Sequence[Path],
@@ -277,7 +277,7 @@ def trace_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    config, bench = _which(source)
+    config, bench = _config_or_bench(source)
     if config is None and part.given:
         raise UsageError("--shape, --batch and --outputs need a configuration")
     shown = progress(quiet, verbose)
@@ -313,7 +313,7 @@ def trace_command(
     print(f"trace: {traced.file}")
 
 
-def _which(source: str | None) -> tuple[str | None, Path | None]:
+def _config_or_bench(source: str | None) -> tuple[str | None, Path | None]:
     """Returns a configuration's name, or the path of a bench result."""
     if source is not None and source.lower().endswith(".json"):
         return None, Path(source)
@@ -343,7 +343,7 @@ def _which(source: str | None) -> tuple[str | None, Path | None]:
     is_flag=True,
     help="Move a damaged history file aside and keep what is readable.",
 )
-@o.talk
+@o.output_options
 def history_command(
     name: str | None,
     board: str | None,
@@ -380,7 +380,7 @@ def history_command(
 @argument("which", "An id, last, last~N or baseline:NAME.")
 @click.option("--name", help="Use only this configuration's results, for last.")
 @click.option("--board", help="Use only this board's results.")
-@o.talk
+@o.output_options
 def show(
     which: str, name: str | None, board: str | None, json: bool, quiet: bool, verbose: bool
 ) -> None:
@@ -401,7 +401,7 @@ def show(
 )
 @argument("which", "An id, last or last~N.")
 @argument("name", "Letters, digits, . _ / and -.")
-@o.talk
+@o.output_options
 def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
     """Names a result."""
     marked = api.mark_measurement(which, name)
@@ -455,7 +455,7 @@ def export(
 @click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation when all results would be deleted."
 )
-@o.talk
+@o.output_options
 def prune(
     keep: int | None,
     older_than: str | None,
@@ -556,7 +556,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     is_flag=True,
     help="Compare even if a measurement is INVALID or of another board, power mode or clock.",
 )
-@o.talk
+@o.output_options
 @markdown_option
 def compare_command(
     a: str,

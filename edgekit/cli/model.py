@@ -134,7 +134,7 @@ def targets_command(json: bool) -> None:
 @o.tensorrt
 @o.cut_or_torch
 @o.leave
-@o.talk
+@o.output_options
 def rewrite_command(
     model: str | None,
     target: str | None,
@@ -196,7 +196,9 @@ def rewrite_command(
         tensorrt=tensorrt,
         model=part,
         rewrite={
-            "enable": _chosen(enable),
+            "enable": enable
+            if enable in (None, "all", "none")
+            else parse_names("--enable", enable),
             "disable": parse_names("--disable", disable) or None,
             "allow_approx": list(allow_approx) or None,
         },
@@ -211,13 +213,6 @@ def rewrite_command(
     for path in (save, record):
         if path is not None:
             say(f"written to {path}")
-
-
-def _chosen(text: str | None) -> str | list[str] | None:
-    """Returns ``--enable`` in the configuration's form."""
-    if text in (None, "all", "none"):
-        return text
-    return parse_names("--enable", text)
 
 
 def _alone(option: str, others: Mapping[str, object]) -> None:

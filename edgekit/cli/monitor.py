@@ -43,7 +43,7 @@ _FASTEST_S, _SLOWEST_S = 0.1, 60.0
     help="Show once and exit, as with --json, a pipe or TERM=dumb. Otherwise q or Ctrl-C exits.",
 )
 @host_options
-@o.talk
+@o.output_options
 def top_command(
     where: str,
     every: float,

@@ -170,7 +170,7 @@ class _Folder(_File):
 OUTPUT = Output()
 
 
-def all_of(*decorators: Decorator) -> Decorator:
+def combine(*decorators: Decorator) -> Decorator:
     """Combines several decorators."""
 
     def decorate(function: Any) -> Any:
@@ -239,10 +239,10 @@ def sizes(function: Any) -> Any:
     def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
         return function(part=api.ModelPart(shape, batch, outputs), **others)
 
-    return all_of(_shape, batch, _outputs)(with_part)
+    return combine(_shape, batch, _outputs)(with_part)
 
 
-def inputs_of(options: Iterable[str]) -> dict[str, str]:
+def parse_inputs(options: Iterable[str]) -> dict[str, str]:
     """Parses ``--input NAME=1x3x224x224:float32``.
 
     Raises:
@@ -268,13 +268,13 @@ def _digest(_context: click.Context, _option: click.Parameter, value: str | None
     return value
 
 
-_torch_options = all_of(
+_torch_options = combine(
     click.option(
         "--input",
         "torch_inputs",
         multiple=True,
         metavar="NAME=SIZE",
-        callback=lambda _context, _option, values: inputs_of(values) or None,
+        callback=lambda _context, _option, values: parse_inputs(values) or None,
         help="Input of a PyTorch network, as x=1x3x224x224:float32; repeatable.",
     ),
     click.option(
@@ -346,7 +346,7 @@ def cut(function: Any) -> Any:
     ) -> Any:
         return function(part=part._replace(plugins=plugins, cut=cut, head=head), **others)
 
-    return all_of(_plugins, _cut, _head)(sizes(with_plugins))
+    return combine(_plugins, _cut, _head)(sizes(with_plugins))
 
 
 #: A folder that the command fills.
@@ -372,11 +372,11 @@ def out_or_former(function: Any) -> Any:
             warn(f"-o {former_out} is deprecated: use --out {former_out}; -o is for files")
         return function(out=out or former_out, **others)
 
-    return all_of(out, _FORMER_OUT)(with_out)
+    return combine(out, _FORMER_OUT)(with_out)
 
 
 #: Options of consents to trust: ``accept_host_key`` and ``trust_key``.
-boards = all_of(
+board_options = combine(
     accept_host_key,
     click.option(
         "--trust-key", is_flag=True, help="Make the board trust the key that signs this bundle."
@@ -385,7 +385,7 @@ boards = all_of(
 
 
 #: Options of a command's output: ``json``, ``quiet`` and ``verbose``.
-talk = all_of(
+output_options = combine(
     json,
     quiet,
     click.option("-v", "--verbose", is_flag=True, help="Show details of each step."),
@@ -402,7 +402,7 @@ def reports(function: Any) -> Any:
     def with_progress(*, quiet: bool, verbose: bool, **others: Any) -> Any:
         return function(progress=progress(quiet, verbose), **others)
 
-    return talk(with_progress)
+    return output_options(with_progress)
 
 
 # Files that commands write in addition to their output: Markdown, and the annotated ONNX file.

@@ -31,7 +31,7 @@ _TEXTS = {
     "PlanTable": "plan_table_text",
 }
 
-_PLAN_OPTIONS = o.all_of(
+_PLAN_OPTIONS = o.combine(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
     click.option(
         "--objective",
@@ -105,7 +105,7 @@ _PLAN_OPTIONS = o.all_of(
     ),
 )
 
-_QUESTION_OPTIONS = o.all_of(
+_QUESTION_OPTIONS = o.combine(
     click.option(
         "--why", metavar="LAYER", help="Explain why a layer, or a PyTorch module, is where it is."
     ),
@@ -181,7 +181,7 @@ class Questions:
         return used[0] if used else None
 
 
-def _filling(name: str, kind: type[Any], options: o.Decorator) -> o.Decorator:
+def _fill_dataclass(name: str, kind: type[Any], options: o.Decorator) -> o.Decorator:
     """Returns a decorator that passes the ``options`` to a command as ``name``, a ``kind``."""
 
     def decorate(function: Any) -> Any:
@@ -195,8 +195,8 @@ def _filling(name: str, kind: type[Any], options: o.Decorator) -> o.Decorator:
     return decorate
 
 
-plan_options = _filling("wanted", PlanOptions, _PLAN_OPTIONS)
-question_options = _filling("asked", Questions, _QUESTION_OPTIONS)
+plan_options = _fill_dataclass("wanted", PlanOptions, _PLAN_OPTIONS)
+question_options = _fill_dataclass("asked", Questions, _QUESTION_OPTIONS)
 
 
 def parse_cores(text: str | None) -> list[int] | None:
@@ -443,8 +443,8 @@ def _print(document: Any, json: bool) -> None:
 @click.option("--keep", is_flag=True, help="Keep the trial application on the board.")
 @o.cut_or_torch
 @o.out_or_former
-@o.boards
-@o.talk
+@o.board_options
+@o.output_options
 def tune_command(
     config: str,
     objective: str | None,

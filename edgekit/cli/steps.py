@@ -19,7 +19,7 @@ from edgekit.cli.boards import (
     app_option,
     host_options,
     last_error,
-    plain,
+    plain_text,
     print_boards,
     show,
     table,
@@ -55,7 +55,7 @@ _FIRST_RUN = "report.first-run"
 @o.strict
 @o.thorough
 @o.force
-@o.boards
+@o.board_options
 @o.reports
 def build_command(
     config: str,
@@ -95,16 +95,16 @@ def _show_document(document: Build) -> None:
 def _show_build(board: BoardBuild) -> None:
     """Prints a board's build."""
     print(f"{board.board}: built with TensorRT {board.tensorrt}")
-    for one in board.engines:
-        facts = [f"{one.bytes:,} bytes", f"{one.seconds:.0f} s"]
-        if one.stripped:
-            full = one.full_bytes
+    for engine in board.engines:
+        facts = [f"{engine.bytes:,} bytes", f"{engine.seconds:.0f} s"]
+        if engine.stripped:
+            full = engine.full_bytes
             size = "full size unknown" if full is None else f"{full:,} with its weights"
             facts.insert(1, f"stripped, {size}")
-        if one.version_compatible:
+        if engine.version_compatible:
             facts.append("version compatible")
-        facts += [f"{key}: {held}" for key, held in one.settings.items()]
-        print(f"  {one.key}: {', '.join(facts)}")
+        facts += [f"{key}: {held}" for key, held in engine.settings.items()]
+        print(f"  {engine.key}: {', '.join(facts)}")
     plan = board.plan
     if plan is None or plan.same:
         print("  matches the plan: layers, devices and loadables")
@@ -177,7 +177,7 @@ def bundle_command(
 @o.strict
 @o.force
 @o.again
-@o.boards
+@o.board_options
 @o.reports
 def deploy_command(
     config: str,
@@ -198,7 +198,7 @@ def deploy_command(
         return
     for release in document.releases:
         text = (
-            _would_deploy(release)
+            _print_dry_run(release)
             if dry_run
             else f"{release.release} ({release.bytes_sent:,} bytes sent)"
         )
@@ -206,7 +206,7 @@ def deploy_command(
         say_notes(release)
 
 
-def _would_deploy(release: DeployedRelease) -> str:
+def _print_dry_run(release: DeployedRelease) -> str:
     if release.reused:
         return f"nothing to do: {release.release} serves this bundle"
     now = f"{release.previous or 'nothing'} serves now"
@@ -228,7 +228,7 @@ def _would_deploy(release: DeployedRelease) -> str:
 @o.cut
 @o.out_or_former
 @o.again
-@o.boards
+@o.board_options
 @o.reports
 def refit_command(
     config: str, weights: Path, part: api.ModelPart, json: bool, **settings: Any
@@ -258,7 +258,7 @@ def refit_command(
 )
 @o.cut
 @o.out
-@o.boards
+@o.board_options
 @o.reports
 def infer_command(
     config: str,
@@ -307,7 +307,7 @@ def infer_command(
 )
 @o.cut
 @o.out
-@o.boards
+@o.board_options
 @o.reports
 def detect_command(
     config: str,
@@ -361,7 +361,7 @@ def detect_command(
 )
 @click.option("--threads", type=click.IntRange(0, 1024), help="Threads per engine.")
 @host_options
-@o.talk
+@o.output_options
 def serve_command(
     where: str,
     action: Literal["start", "status", "reload", "stop"],
@@ -376,7 +376,7 @@ def serve_command(
         found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms")
         notes = []
         for board in served.boards:
-            found.add_row(plain(board.board), *map(plain, _server_row(board)))
+            found.add_row(plain_text(board.board), *map(plain_text, _server_row(board)))
             notes += [f"{board.board}: {text}" for text in _server_notes(board)]
         show(found, notes)
     print_boards(served, served.boards, json)
@@ -432,8 +432,8 @@ def _server_notes(board: BoardRow) -> list[str]:
     help="Compare with this measurement: a bench.json, last or an id of edgekit history.",
 )
 @o.cut
-@o.boards
-@o.talk
+@o.board_options
+@o.output_options
 @written.markdown
 @written.annotate
 def report_command(
@@ -526,8 +526,8 @@ def _print_comparison(report: Report | Plans, *, json: bool, quiet: bool) -> Non
 @o.thorough
 @o.force
 @o.again
-@o.boards
-@o.talk
+@o.board_options
+@o.output_options
 @written.markdown
 @written.annotate
 def run_command(

@@ -10,10 +10,10 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.pytorch.signature import (
     as_tensor,
-    call_of,
+    bind_call,
     check_inputs,
     plain_constants,
-    size_of,
+    tensor_size,
     torch_type,
 )
 from edgekit.text import counted, listed
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from edgekit.pytorch.signature import Call, Values
 
 
-def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
+def bind_tensors(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
     """Returns the tensors of a call by input name; for an ONNX file, tensors or arrays.
 
     Raises:
         UsageError: "torch.inputs": other arguments, sizes or types than the example's.
     """
     if exported.kind == "onnx":
-        return values_of(exported, args, kwargs)
+        return bind_values(exported, args, kwargs)
     import torch
     from torch.utils import _pytree
 
@@ -43,9 +43,9 @@ def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
             where=exported.inputs[0].name,
             hint=f"the inputs are {listed(one.name for one in exported.inputs)}",
         )
-    call = call_of(about.parameters, given, kwargs, about.leaves)
+    call = bind_call(about.parameters, given, kwargs, about.leaves)
     _check_arguments(exported, len(given), call)
-    return _fitting(exported, dict(zip(call.names, call.tensors, strict=True)), tensors=True)
+    return _check_values(exported, dict(zip(call.names, call.tensors, strict=True)), tensors=True)
 
 
 def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
@@ -118,7 +118,7 @@ def named_values(
     return {**dict(zip(free, args, strict=False)), **kwargs}
 
 
-def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
+def bind_values(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
     """Returns the tensors or arrays of a call by input name, if the network's inputs are its
     arguments: for an ONNX file, or on a machine without PyTorch.
 
@@ -126,12 +126,12 @@ def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
         UsageError: "torch.inputs": other inputs, sizes or types than compiled.
     """
     names = [one.name for one in exported.inputs]
-    return _fitting(
+    return _check_values(
         exported, named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
     )
 
 
-def _fitting(
+def _check_values(
     exported: Exported, found: Mapping[str, Any], *, tensors: bool = False
 ) -> dict[str, Values]:
     """Returns the inputs' values in order.
@@ -154,7 +154,7 @@ def _fitting(
         elif not hasattr(value, "dtype"):
             problem = f"is a {type(value).__name__}, and no array or tensor"
         else:
-            problem = f"is {size_of(value)}"
+            problem = f"is {tensor_size(value)}"
         if problem != f"is {size}":
             raise UsageError(
                 f"input {one.name!r} {problem}",
@@ -165,7 +165,7 @@ def _fitting(
     return {one.name: found[one.name] for one in exported.inputs}
 
 
-def device_of(values: Iterable[Values]) -> Any:
+def first_device(values: Iterable[Values]) -> Any:
     """Returns the device of the first tensor; None if all values are NumPy arrays."""
     return next((one.device for one in values if not isinstance(one, np.ndarray)), None)
 
@@ -184,7 +184,10 @@ def run_on_gpu(
     """
     import torch
 
-    kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
+    kinds, device = (
+        {one.name: torch_type(one.type) for one in inputs},
+        first_device(values.values()),
+    )
     feed = {
         name: as_tensor(one, device, kinds[name]).detach().contiguous()
         for name, one in values.items()
@@ -193,7 +196,7 @@ def run_on_gpu(
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 
 
-def outputs_of(
+def convert_outputs(
     outputs: Iterable[Tensor], known: Mapping[str, Values], device: Any
 ) -> dict[str, Values]:
     """Returns the outputs by name: tensors in the module's types; arrays if ``device`` is None."""

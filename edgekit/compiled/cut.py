@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 
 from edgekit.bundles.manifest import tensor_io
-from edgekit.compiled.calls import inputs_of, outputs_of
+from edgekit.compiled.calls import bind_tensors, convert_outputs
 from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.protos import reads
-from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
+from edgekit.pytorch.chain import Step, array, open_steps, run_steps, session_step, torch_step
 from edgekit.pytorch.signature import rebuild
 from edgekit.text import listed
 from edgekit_device.arrays.npz import write_npz
@@ -134,7 +134,7 @@ class Cut:
             return Step(step.inputs, step.outputs, run)
 
         with contextlib.suppress(ModelError):
-            run_steps(steps_of_file(Path(self.exported.file), timed), self.example())
+            run_steps(open_steps(Path(self.exported.file), timed), self.example())
         return found
 
     def left_step(self, part: LeftModule) -> Step:
@@ -168,7 +168,7 @@ class Cut:
                 where="calibration",
                 hint=hint,
             )
-        steps = steps_of_file(Path(self.exported.file), self.left_step)
+        steps = open_steps(Path(self.exported.file), self.left_step)
         found: list[dict[str, list[np.ndarray]]] = [
             {name: [] for name in part.inputs} for part in self.compiled
         ]
@@ -176,7 +176,7 @@ class Cut:
             args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
             args = tuple(args) if isinstance(args, list) else args
             try:
-                given = inputs_of(self.exported, args, kwargs)
+                given = bind_tensors(self.exported, args, kwargs)
             except UsageError as error:
                 raise UsageError(
                     f"calibration input {number}: {error.message}",
@@ -212,7 +212,7 @@ class Cut:
         """Returns the module's result, made from its outputs by name; NumPy arrays if ``device`` is
         None.
         """
-        outputs = outputs_of(self.exported.outputs, known, device)
+        outputs = convert_outputs(self.exported.outputs, known, device)
         if self.network is not None:
             return self.network.result.like(outputs.values())
         return rebuild(self.exported.result, outputs)

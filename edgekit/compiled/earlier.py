@@ -41,7 +41,7 @@ def key(exported: Exported, name: str, building: Building) -> str:
     )
 
 
-def found(name: str) -> Exported | None:
+def find(name: str) -> Exported | None:
     """Returns the export that was compiled first; None if its file is gone."""
     try:
         first = Exported.model_validate_json(read_file(_file(name), _LARGEST))
@@ -50,7 +50,7 @@ def found(name: str) -> Exported | None:
     return first if Path(first.file).is_file() else None
 
 
-def put(name: str, exported: Exported) -> None:
+def remember(name: str, exported: Exported) -> None:
     """Remembers a compiled export."""
     path = _file(name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,11 +18,17 @@ from typing_extensions import Self
 from edgekit.bundles.files import read
 from edgekit.bundles.manifest import Bundle, blob_view
 from edgekit.bundles.sign import LARGEST_KEY, ensure_key, known_signers
-from edgekit.compiled.calls import device_of, inputs_of, outputs_of, run_on_gpu, values_of
+from edgekit.compiled.calls import (
+    bind_tensors,
+    bind_values,
+    convert_outputs,
+    first_device,
+    run_on_gpu,
+)
 from edgekit.errors import BundleError, UsageError
 from edgekit.files import read_file
 from edgekit.knowledge import cache_folder
-from edgekit.pipeline.boards.addresses import board_of_host
+from edgekit.pipeline.boards.addresses import host_board
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.signature import rebuild
@@ -83,9 +89,9 @@ class LoadedNetwork:
         """
         about = self.exported
         arrays = all(isinstance(one, np.ndarray) for one in (*args, *kwargs.values()))
-        by_name = values_of if arrays or find_spec("torch") is None else inputs_of
+        by_name = bind_values if arrays or find_spec("torch") is None else bind_tensors
         given = by_name(about, args, kwargs)
-        device = device_of(given.values())
+        device = first_device(given.values())
         # its engines have no unused inputs
         values = {name: value for name, value in given.items() if name in self._read}
         if self._on_gpu is not None and device is not None and device.type == "cuda":
@@ -93,7 +99,7 @@ class LoadedNetwork:
         else:
             outputs = tuple(one.name for one in about.outputs)
             known = run_steps([array_step(tuple(values), outputs, self._run)], values)
-        return rebuild(about.result, outputs_of(about.outputs, known, device))
+        return rebuild(about.result, convert_outputs(about.outputs, known, device))
 
 
 def load_network(
@@ -129,7 +135,7 @@ def load_network(
     path = path.expanduser()
     signers = known_signers() if allowed_signers is None else _lines(allowed_signers.expanduser())
     bundle = read(path, signers=signers, trust_unsigned=trust_unsigned)
-    exported = _call_of(bundle, str(path))
+    exported = _read_export(bundle, str(path))
     if board is None:
         with _signers_file(allowed_signers, signers) as file:
             model = load(path, allowed_signers=file, trust_unsigned=trust_unsigned)
@@ -149,7 +155,7 @@ def load_network(
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(
             open_board(
-                board_of_host(board, root=root, python=python),
+                host_board(board, root=root, python=python),
                 state_folder=cache_folder(),
                 signer_public_key=key.with_name(f"{key.name}.pub"),
                 trust_key=trust_key,
@@ -193,7 +199,7 @@ def _lines(allowed_signers: Path) -> list[str]:
         ) from error
 
 
-def _call_of(bundle: Bundle, where: str) -> Exported:
+def _read_export(bundle: Bundle, where: str) -> Exported:
     digest = bundle.manifest.call
     if digest is None:
         raise UsageError(

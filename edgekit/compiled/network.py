@@ -15,15 +15,15 @@ from typing_extensions import Self
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
 from edgekit.compiled import earlier
-from edgekit.compiled.calls import device_of, inputs_of
+from edgekit.compiled.calls import bind_tensors, first_device
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.onnx_file import is_onnx, onnx_file
 from edgekit.compiled.parts import Building, Part, board_section
-from edgekit.compiled.same_structure import of_structure
+from edgekit.compiled.same_structure import with_structure
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
-from edgekit.config.loader import name_of, open_config
+from edgekit.config.loader import config_name, open_config
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
@@ -145,7 +145,7 @@ def compile_network(
         notes = [f"calibration is not read: {precision} has no scales"]
     # a module's class name, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
-    name = str(options.pop("name", None) or "") or name_of(made_of)[:_LONGEST_NAME]
+    name = str(options.pop("name", None) or "") or config_name(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
         options["calibration"] = calibration
@@ -165,19 +165,19 @@ def compile_network(
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
     key = earlier.key(exported, name, building)
-    before = None if any(one.file.precision == "int8" for one in configs) else earlier.found(key)
+    before = None if any(one.file.precision == "int8" for one in configs) else earlier.find(key)
     built = None
     if before is not None and before.weights != exported.weights:
-        built = _refitted(Cut(before, network, name, cut.out), cut, building)
+        built = _refit_parts(Cut(before, network, name, cut.out), cut, building)
     if built is None:
-        earlier.put(key, exported)
+        earlier.remember(key, exported)
         built = [
             Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
         ]
     return CompiledNetwork(source, cut, built, building, export, notes)
 
 
-def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
+def _refit_parts(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
     """Returns the parts of an earlier compilation with a network's weights; None if its engines
     cannot be refitted.
     """
@@ -215,10 +215,10 @@ class CompiledNetwork:
     ) -> None:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
-        self._weights = self._noticed = _versions(source)
+        self._weights = self._noticed = _weight_versions(source)
         self._times, self._notes = cut.times(), tuple(notes)
         weakref.finalize(self, building.close)
-        self._link()
+        self._link_parts()
 
     def __repr__(self) -> str:
         parts = counted(len(self._built), "compiled part")
@@ -239,7 +239,7 @@ class CompiledNetwork:
         """Closes the connection to the board; a later call opens another connection."""
         self._building.close()
 
-    def _link(self) -> None:
+    def _link_parts(self) -> None:
         steps, rows = [], []
         built = iter(self._built)
         where = ONNX_RUNTIME if self._cut.left is None else PYTORCH
@@ -310,13 +310,13 @@ class CompiledNetwork:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
         self._warn_of_changes(self._noticed)
-        values = inputs_of(self._cut.exported, args, kwargs)
+        values = bind_tensors(self._cut.exported, args, kwargs)
         known = run_steps(self._steps, values)
-        return self._cut.result(known, device_of(values.values()))
+        return self._cut.result(known, first_device(values.values()))
 
     def _warn_of_changes(self, known: _Versions) -> None:
         """Warns, at the caller of the public method, if the weights have changed."""
-        self._noticed = _versions(self._source)
+        self._noticed = _weight_versions(self._source)
         if self._noticed != known:
             warnings.warn(
                 "the module's weights changed after it was compiled, and the old ones are used: "
@@ -390,18 +390,18 @@ class CompiledNetwork:
                 code="compile.structure",
                 hint="compile it: edgekit.compile(model, ...)",
             ) from error
-        exported = of_structure(self._cut.exported, exported)
+        exported = with_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
         if (cut.left is None) != (self._cut.left is None):
             self._times = cut.times()
         self._source, self._cut = source, cut
-        self._weights = self._noticed = _versions(source)
-        self._link()
+        self._weights = self._noticed = _weight_versions(source)
+        self._link_parts()
 
 
-def _versions(source: Any) -> _Versions:
+def _weight_versions(source: Any) -> _Versions:
     """Returns a state that changes with a module's weights: the tensors, their version counters,
     and checksums of some values, since PyTorch does not count writes through ``.data``.
     """

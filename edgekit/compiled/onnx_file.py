@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from edgekit.compiled.calls import named_values, values_of
+from edgekit.compiled.calls import bind_values, named_values
 from edgekit.errors import UsageError
 from edgekit.network.files import read
 from edgekit.network.loading.load import load
 from edgekit.network.protos import dtype_name, reads
-from edgekit.network.source import foreign
+from edgekit.network.source import foreign_format
 from edgekit.network.writing import save
 from edgekit.pytorch import keeping
 from edgekit.pytorch.chain import array
 from edgekit.pytorch.document import Arguments, Exported, Structure, Tensor
 from edgekit.pytorch.export import digests, leave_in_file, value_range
-from edgekit.pytorch.exporters import opset_of
+from edgekit.pytorch.exporters import read_opset
 from edgekit.pytorch.signature import size_in
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def is_onnx(source: object) -> bool:
     if not isinstance(source, str | Path) or not Path(source).is_file():
         return False
     try:
-        return foreign(Path(source)) is None
+        return foreign_format(Path(source)) is None
     except OSError:  # the code that opens it reports the error
         return True
 
@@ -74,21 +74,21 @@ def onnx_file(
     read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
     model = load(path, shapes=read_sizes)
     key = keeping.key("onnx", str(path), release, model.digest)
-    exported = keeping.found(key)
+    exported = keeping.find(key)
     if exported is None:
-        with keeping.making(key) as folder:
+        with keeping.new_entry(key) as folder:
             save(model, folder / keeping.FILE)
             structure, weights = digests(onnx.load(folder / keeping.FILE))
             names = [one.name for one in model.proto.graph.output]
             items = [Structure(kind="tensor", name=name) for name in names]
             exported = Exported(
                 schema="edgekit.export/1",
-                file=str(keeping.home(key) / keeping.FILE),
+                file=str(keeping.entry_folder(key) / keeping.FILE),
                 source=str(path),
                 kind="onnx",
                 torch=None,
                 exporter=None,
-                opset=opset_of(model.proto),
+                opset=read_opset(model.proto),
                 tensorrt=release,
                 inputs=[],
                 outputs=[_tensor(one) for one in model.proto.graph.output],
@@ -100,7 +100,7 @@ def onnx_file(
                 cached=False,
                 notes=list(model.notes),
             )
-            keeping.put(exported, folder)
+            keeping.write_record(exported, folder)
     if leave:
         exported = leave_in_file(exported, leave)
     static = {one.name: one for one in model.proto.graph.input}
@@ -119,7 +119,7 @@ def onnx_file(
             )
     exported = exported.model_copy(update={"inputs": taken})
     if example:
-        values_of(exported, given, kwargs)
+        bind_values(exported, given, kwargs)
     return exported
 
 

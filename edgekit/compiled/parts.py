@@ -17,7 +17,7 @@ from edgekit.config.loader import Config, open_config
 from edgekit.errors import BoardError, UsageError
 from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.module_names import fits_module
-from edgekit.pipeline.boards.addresses import board_of_host
+from edgekit.pipeline.boards.addresses import host_board
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.deploy import Deployed
 from edgekit.pipeline.steps.rewrite import network as layers_of
@@ -153,7 +153,7 @@ class Part:
                 if building.board is not None:
                     self._release = pipeline.deploy().releases[0].release
             else:
-                self._take(pipeline, weights)
+                self._refit_pipeline(pipeline, weights)
             # the plan of the build: an earlier plan has no measured scales
             plan = pipeline.plan()
             self.layers: Network = layers_of(pipeline.context)
@@ -184,14 +184,14 @@ class Part:
             return self._model(feed)
         data = write_npz(feed)
         try:
-            return self._run_there(data)
+            return self._run_on_board(data)
         except BoardError as error:
             if error.code != "board.connection-lost":
                 raise
         self._building.close()  # the board was away meanwhile: retry with a new connection
-        return self._run_there(data)
+        return self._run_on_board(data)
 
-    def _run_there(self, data: bytes) -> Mapping[str, np.ndarray]:
+    def _run_on_board(self, data: bytes) -> Mapping[str, np.ndarray]:
         client, app = self._building.connect(self._config), self._config.file.name
         # another network with the same name may serve by now
         return read_npz(client.infer(app, data, release=self._release))
@@ -213,7 +213,7 @@ class Part:
             found = pipeline.refit(self._weights)
             return Deployed(False, found.steps, found.releases)
 
-    def _take(self, pipeline: Pipeline, weights: Path) -> None:
+    def _refit_pipeline(self, pipeline: Pipeline, weights: Path) -> None:
         if self._building.board is not None:
             self._release = pipeline.refit(weights).releases[0].release
         self._open(pipeline.refit_bundle(weights))
@@ -225,13 +225,13 @@ class Part:
             DataError: "refit.mismatch": the networks differ.
         """
         with self._building.pipeline(self._config) as pipeline:
-            self._take(pipeline, weights)
+            self._refit_pipeline(pipeline, weights)
         self._weights = weights
         self.document = self.document.model_copy(update={"digest": self._model.digest})
 
 
 def board_section(board: str) -> dict[str, str | int]:
     """Returns the configuration section of the board "USER@HOST:PORT"."""
-    here = board_of_host(board)
+    here = host_board(board)
     row = {"name": "board", "host": here.host, "port": here.port, "user": here.user}
     return {key: value for key, value in row.items() if value is not None}

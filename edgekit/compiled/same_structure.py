@@ -1,4 +1,4 @@
-"""``of_structure``: another export of a compiled network, with the compiled network's nodes.
+"""``with_structure``: another export of a compiled network, with the compiled network's nodes.
 
 PyTorch's exporter simplifies by values: it drops a bias of zeros, and merges equal constants.
 """
@@ -22,13 +22,13 @@ from edgekit.pytorch import keeping
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.export import digests
 from edgekit.pytorch.exporters import is_float, rename
-from edgekit.pytorch.signature import size_of
+from edgekit.pytorch.signature import tensor_size
 from edgekit.text import counted, listed
 
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 
 
-def of_structure(compiled: Exported, other: Exported) -> Exported:
+def with_structure(compiled: Exported, other: Exported) -> Exported:
     """Returns an export with a compiled export's nodes and its own weights, in the cache.
 
     Raises:
@@ -49,7 +49,7 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
     structure, weights = digests(proto)
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     key = keeping.key("of structure", compiled.structure, Path(other.file).parent.name)
-    with keeping.making(key) as folder:
+    with keeping.new_entry(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
         for number, part in enumerate(left):
             if not (file := other.left[part.call].file):
@@ -59,16 +59,16 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
             rename(alone, part.inputs, part.outputs)
             name = f"left-{part.call}.onnx"
             (folder / name).write_bytes(alone.SerializeToString())
-            left[number] = replace(part, file=str(keeping.home(key) / name))
+            left[number] = replace(part, file=str(keeping.entry_folder(key) / name))
         made = other.model_copy(
             update={
-                "file": str(keeping.home(key) / keeping.FILE),
+                "file": str(keeping.entry_folder(key) / keeping.FILE),
                 "structure": structure,
                 "weights": weights,
                 "left": left,
             }
         )
-        keeping.put(made, folder)
+        keeping.write_record(made, folder)
     return made
 
 
@@ -79,7 +79,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     floats = {one.name for one in proto.graph.initializer if is_float(one.data_type)}
     renamed = {one.name: one.name for one in proto.graph.input}
     taken: dict[str, np.ndarray] = {}
-    another = partial(_another, read_module_names(proto.graph), mine, theirs)
+    another = partial(_structure_error, read_module_names(proto.graph), mine, theirs)
     for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
         if node is not None and found is not None and _lost_bias(node, found, theirs):
             raise UsageError(
@@ -89,7 +89,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
                 where=found.input[2],
                 hint="compile it again with its weights now: edgekit.compile(model, ...)",
             )
-        if node is None or found is None or not _alike(node, found):
+        if node is None or found is None or not _same_operator(node, found):
             raise another(node, found)
         for name, given in itertools.zip_longest(node.input, found.input):
             if name not in mine:
@@ -123,7 +123,7 @@ def _lost_bias(
     return alike and inputs == (2, 3) and other.input[2] in weights
 
 
-def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+def _same_operator(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     lacking = len(node.input) - len(other.input)
     bias = node.op_type in _WITH_BIAS and len(node.input) == 3
     return (
@@ -134,7 +134,7 @@ def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     )
 
 
-def _another(
+def _structure_error(
     names: ModuleNames | None,
     mine: Mapping[str, np.ndarray],
     theirs: Mapping[str, np.ndarray],
@@ -169,5 +169,5 @@ def _operator(node: onnx.NodeProto | None, details: Sequence[str] = ()) -> str:
 
 def _details(node: onnx.NodeProto, weights: Mapping[str, np.ndarray]) -> list[str]:
     """Returns an operator's attributes, and the sizes of its weights."""
-    sizes = [f"weights {size_of(weights[name])}" for name in node.input if name in weights]
+    sizes = [f"weights {tensor_size(weights[name])}" for name in node.input if name in weights]
     return [*sizes, *(str(helper.printable_attribute(one)) for one in node.attribute)]

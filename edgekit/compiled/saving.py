@@ -23,9 +23,9 @@ from edgekit.pytorch.chain import (
     Step,
     array,
     array_step,
+    open_steps,
     run_steps,
     session_step,
-    steps_of_file,
     torch_step,
 )
 from edgekit.pytorch.left_parts import left_file, left_python
@@ -62,7 +62,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
             "all of this network stays in PyTorch", code="compile.save", hint="leave out less"
         )
     exported = cut.exported
-    factories = _factories(cut, python)
+    factories = _python_factories(cut, python)
     read_by_parts = {name for part in cut.parts for name in part.inputs}
     inputs = entries([one for one in exported.inputs if one.name in read_by_parts])
     outputs = entries(exported.outputs)
@@ -70,7 +70,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     if cut.left is not None:
         # calling a stateful module would change the network's next results
         step = partial(torch_step, left=cut.left.apart())
-        examples = run_steps(steps_of_file(Path(exported.file), step), cut.example())
+        examples = run_steps(open_steps(Path(exported.file), step), cut.example())
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
     made = iter(built)
@@ -116,7 +116,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     )
 
 
-def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
+def _python_factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     """Returns the factory of each module that becomes a Python part."""
     modules = list(dict.fromkeys(one.module for one in cut.exported.left))
     if python and modules and cut.left is None:

@@ -79,13 +79,13 @@ def read_changes(text: str, config: Config) -> Changes:
     parts = [" ".join(part.split()) for part in text.split(";")]
     changes = Changes(tuple(part for part in parts if part))
     if not changes.texts:
-        raise UsageError("--what-if changes nothing", code="plan.what-if", hint=_known())
+        raise UsageError("--what-if changes nothing", code="plan.what-if", hint=_known_changes())
     before = [pin.model_dump() for pin in config.file.placement.pin]
     for change in changes.texts:
         word, _, rest = change.partition(" ")
         if word not in _FORMS:
             raise UsageError(
-                f"{change!r} is not a valid change", code="plan.what-if", hint=_known()
+                f"{change!r} is not a valid change", code="plan.what-if", hint=_known_changes()
             )
         try:
             _read(changes, word, rest, before)
@@ -111,7 +111,8 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
         raise ValueError(rest)
     if word in ("pin", "unpin"):
         pins = before if placement.pin is None else placement.pin
-        placement.pin = _pinned(pins, first, last) if word == "pin" else _unpinned(pins, rest)
+        added = [*pins, {"layers": first, "device": last}]
+        placement.pin = added if word == "pin" else _unpinned(pins, rest)
     elif word == "mode":
         changes.power_mode = rest
     elif word in ("precision", "target"):
@@ -134,10 +135,6 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
             placement.pools[name] = read_size(value)
 
 
-def _pinned(pins: list[dict[str, str]], layers: str, device: str) -> list[dict[str, str]]:
-    return [*pins, {"layers": layers, "device": device}]
-
-
 def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
     remaining = [pin for pin in pins if pin["layers"] != layers]
     if len(remaining) == len(pins):
@@ -148,5 +145,5 @@ def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
     return remaining
 
 
-def _known() -> str:
+def _known_changes() -> str:
     return "changes are: " + ", ".join(_FORMS.values())

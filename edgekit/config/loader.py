@@ -46,6 +46,28 @@ _FILE_KEYS = ("path", "file", "filename", "model", "source")
 # the sections that edgekit tune writes
 _TUNED = {"placement", "rewrite"}
 Place = tuple[str | int, ...]
+# pydantic's types of errors, in the words of YAML
+_EXPECTED = {
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "dict_type": "keys with values",
+    "int_from_float": "an integer",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "keys with values",
+    "string_type": "a string",
+}
+_LIMITS = {
+    "greater_than": "too small (more than {gt:.10g})",
+    "greater_than_equal": "too small (at least {ge:.10g})",
+    "less_than": "too large (less than {lt:.10g})",
+    "less_than_equal": "too large (at most {le:.10g})",
+}
+_LENGTHS = {
+    "too_short": "too few items: {actual_length} (at least {min_length})",
+    "too_long": "too many items: {actual_length} (at most {max_length})",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +156,9 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
     try:
         file = ConfigFile.model_validate(value)
     except ValidationError as error:
-        faults = _specific(error.errors(include_url=False))
+        faults = _most_specific(error.errors(include_url=False))
         news = [f for f in faults if not isinstance(f["input"], RefusedScalar)]
-        problems += _without_cascades([_stated(document, fault, news) for fault in news])
+        problems += _without_cascades([_state_fault(document, fault, news) for fault in news])
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_position))
@@ -202,7 +224,7 @@ class _Fault:
     """The known key that is similar to an unknown key."""
 
 
-def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> _Fault:
+def _state_fault(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> _Fault:
     path = _path_in(document, error["loc"])
     shown = ".".join(str(part) for part in path)
     where = document.where(path)
@@ -210,7 +232,7 @@ def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetai
     if kind == "extra_forbidden":
         return _unknown_key(document, path, shown)
     if kind == "missing":
-        problem = Problem(f"key '{shown}' is missing", where, _addition(path))
+        problem = Problem(f"key '{shown}' is missing", where, _missing_key_hint(path))
         return _Fault(problem, missing=str(path[-1]))
     if kind == "literal_error" and (gone := removed.VALUES.get((shown, str(error["input"])))):
         return _Fault(Problem(f"{shown}: {error['input']!r} no longer exists", where, gone))
@@ -220,11 +242,15 @@ def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetai
         hint = f"known keys: {', '.join(known)}"
         if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
             begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
-            hint = f"write {begin}{_model_key(error['input'])}}}"
+            # the key of "model" that was left out
+            text = error["input"]
+            given = parse_builtin(text)
+            model_key = f"onnx: {text}" if given is None else f"builtin: {given[0]}"
+            hint = f"write {begin}{model_key}}}"
     if kind == "literal_error" and not _near_choice(error):
         # the other members of a union
         others = [g["type"] for g in faults if _path_in(document, g["loc"]) == path]
-        hint = " or ".join([hint, *(_EXPECTED[one] for one in others if one in _EXPECTED)])
+        hint = " or ".join([hint, *(_EXPECTED[other] for other in others if other in _EXPECTED)])
     if kind == "string_pattern_mismatch" and (field := _field(path)) is not None:
         examples = " or ".join(map(str, field.examples or ()))
         hint = f"{field.description} For example: {examples}" if examples else hint
@@ -256,30 +282,6 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
     return _Fault(Problem(f"unknown key '{shown}'", where, hint), meant=meant)
 
 
-_EXPECTED = {
-    "bool_type": "true or false",
-    "finite_number": "a finite number",
-    "float_type": "a number",
-    "dict_type": "keys with values",
-    "int_from_float": "an integer",
-    "int_type": "an integer",
-    "list_type": "a list",
-    "model_type": "keys with values",
-    "string_type": "a string",
-}
-_LIMITS = {
-    "greater_than": "too small (more than {gt:.10g})",
-    "greater_than_equal": "too small (at least {ge:.10g})",
-    "less_than": "too large (less than {lt:.10g})",
-    "less_than_equal": "too large (at most {le:.10g})",
-}
-
-_LENGTHS = {
-    "too_short": "too few items: {actual_length} (at least {min_length})",
-    "too_long": "too many items: {actual_length} (at most {max_length})",
-}
-
-
 def fault_text(error: ErrorDetails) -> tuple[str, str]:
     """Returns the message for a value in which pydantic found this fault, and a hint or ""."""
     kind, value = error["type"], error["input"]
@@ -298,7 +300,7 @@ def fault_text(error: ErrorDetails) -> tuple[str, str]:
         if kind == "string_type" and isinstance(value, int | float):
             hint = f"put it in quotes: '{value}'"
         if kind == "list_type":
-            hint = _as_list(value, error["loc"], found)
+            hint = _list_hint(value, error["loc"], found)
         return f"expected {_EXPECTED[kind]}{found}", hint
     if kind in _LENGTHS:
         return _LENGTHS[kind].format(**error["ctx"]), ""
@@ -319,7 +321,7 @@ def _near_choice(error: ErrorDetails) -> str:
     return near[0] if near else ""
 
 
-def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
+def _list_hint(value: Any, loc: tuple[str | int, ...], found: str) -> str:
     """Returns the hint for a value that should be a list: the list to write."""
     if isinstance(value, dict) and value and loc[-1] == "pin":
         name, device = next(iter(value.items()))
@@ -328,7 +330,7 @@ def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
     return f"write [{value}]" if found else ""
 
 
-def _addition(path: Place) -> str:
+def _missing_key_hint(path: Place) -> str:
     """Returns the hint for a key that is missing: the line to add."""
     field = _field(path)
     if field is None or not field.examples:
@@ -337,26 +339,16 @@ def _addition(path: Place) -> str:
     return f"add: {path[-1]}: {example.strip()}"
 
 
-def _model_key(text: str) -> str:
-    """Returns the key of "model" that was left out."""
-    given = parse_builtin(text)
-    return f"onnx: {text}" if given is None else f"builtin: {given[0]}"
-
-
 def _path_in(document: YamlDocument, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """Drops the names that pydantic adds for union members from an error's location."""
     path: tuple[str | int, ...] = ()
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
         if document.knows((*path, part)) or (
-            last and document.knows(path) and _is_field(path, part)
+            last and document.knows(path) and isinstance(part, str) and part in _known_keys(path)
         ):
             path = (*path, part)
     return path
-
-
-def _is_field(path: tuple[str | int, ...], part: str | int) -> bool:
-    return isinstance(part, str) and part in _known_keys(path)
 
 
 def _known_keys(path: Place) -> list[str]:
@@ -392,11 +384,11 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
     if hasattr(annotation, "model_fields"):
         yield typing.get_args(annotation)[0] if typing.get_args(annotation) else annotation
     elif typing.get_origin(annotation) is not dict:
-        for one in typing.get_args(annotation):
-            yield from _sections(one)
+        for arg in typing.get_args(annotation):
+            yield from _sections(arg)
 
 
-def _specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
+def _most_specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
     """Drops "should be 'auto'" if a mapping was given: its own faults are more precise."""
     return [
         f
@@ -464,7 +456,7 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
 
 def _is_path(field: FieldInfo, value: str) -> bool:
     # of a member of a union, or of the key
-    members = (typing.get_args(one) for one in typing.get_args(field.annotation))
+    members = (typing.get_args(arg) for arg in typing.get_args(field.annotation))
     marks = itertools.chain(field.metadata, *members)
     return any(isinstance(mark, IsPath) and value not in mark.words for mark in marks)
 
@@ -538,8 +530,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
     elif is_config_file(source):
         config = load_config(source)
     else:
-        return _of_model(str(source), given)
-    return _changed(config.document, config.folder, given) if given else config
+        return _model_config(str(source), given)
+    return _apply_options(config.document, config.folder, given) if given else config
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
@@ -554,7 +546,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
         raise ConfigError([_unknown_key(options, (name,), name).problem for name in unknown])
 
 
-def _of_model(path: str, given: dict[str, Any]) -> Config:
+def _model_config(path: str, given: dict[str, Any]) -> Config:
     trusted = isinstance(given.get("model"), dict) and bool(given["model"].get("trust"))
     torch = _torch_source(path, trusted)
     if parse_builtin(path) is None and torch is None:
@@ -572,8 +564,8 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
     else:
         name, seed = builtin
         model = {"builtin": name, "seed": seed} if seed else {"builtin": name}
-    base = {"version": 1, "name": name_of(path), "model": model}
-    return _changed(YamlDocument(path, base, {}, ()), Path(), given)
+    base = {"version": 1, "name": config_name(path), "model": model}
+    return _apply_options(YamlDocument(path, base, {}, ()), Path(), given)
 
 
 def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
@@ -583,7 +575,7 @@ def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
     return "pt2" if is_torch_file(Path(path), trusted=trusted) else None
 
 
-def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
+def _apply_options(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
     merged = _merge(document.value, given)
     paths = document.given | frozenset(_leaves(given))
     file = document.value if document.file is None else document.file
@@ -601,7 +593,7 @@ def _leaves(values: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterato
             yield (*path, key)
 
 
-def name_of(path: str) -> str:
+def config_name(path: str) -> str:
     """Returns a configuration's name for a model: "lenet" of "models/LeNet.onnx"."""
     last = path.rpartition(":")[2] if is_factory(path) else path.removeprefix("builtin:")
     stem = Path(last.partition("?")[0]).stem.lower()

@@ -183,14 +183,14 @@ class CalibrationSection(Section):
     )
 
     @model_validator(mode="after")
-    def _one_source(self) -> CalibrationSection:
+    def _check_one_source(self) -> CalibrationSection:
         if self.data is not None and self.cache is not None:
             raise ValueError("give 'data' or 'cache', not both")
         return self
 
     @field_validator("resize", "crop", mode="before")
     @classmethod
-    def _sizes(cls, value: object, info: ValidationInfo) -> object:
+    def _check_sizes(cls, value: object, info: ValidationInfo) -> object:
         # a union would report only one member's fault
         words = ("cover", "letterbox", "stretch")
         resize = info.field_name == "resize"
@@ -327,7 +327,7 @@ class BuildSection(Section):
 
     @field_validator("refit")
     @classmethod
-    def _names(cls, refit: str | list[str]) -> str | list[str]:
+    def _check_names(cls, refit: str | list[str]) -> str | list[str]:
         if refit == []:
             raise ValueError("name the weights, or give 'identical' or 'any'")
         if isinstance(refit, list) and len(set(refit)) < len(refit):
@@ -335,7 +335,7 @@ class BuildSection(Section):
         return refit
 
     @model_validator(mode="after")
-    def _is_compared(self) -> BuildSection:
+    def _check_compared(self) -> BuildSection:
         if self.strict and self.profiling_verbosity != "detailed":
             raise ValueError(
                 "strict compares the engine, which needs profiling_verbosity: detailed"
@@ -400,7 +400,7 @@ class HealthSection(Section):
     test_s: Seconds = Field(300, description="Time limit for the tests.")
 
     @model_validator(mode="after")
-    def _has_samples(self) -> HealthSection:
+    def _check_samples(self) -> HealthSection:
         if self.accuracy_min is not None and not self.samples:
             raise ValueError("accuracy_min is measured on samples: set their number with 'samples'")
         if self.labels is not None and not self.samples:
@@ -466,7 +466,7 @@ class ReleaseSection(Section):
     )
 
     @model_validator(mode="after")
-    def _is_a_time(self) -> ReleaseSection:
+    def _check_time(self) -> ReleaseSection:
         if self.valid_until is not None:
             datetime.fromisoformat(self.valid_until.replace("Z", "+00:00"))
         return self
@@ -596,7 +596,7 @@ class BenchSection(Section):
     )
 
     @model_validator(mode="after")
-    def _can_look(self) -> BenchSection:
+    def _check_monitor(self) -> BenchSection:
         if 0 < self.monitor_ms < _LEAST_MS:
             raise ValueError(f"monitor_ms is 0 (off) or at least {_LEAST_MS}")
         return self
@@ -678,7 +678,7 @@ class PluginSection(Section):
 
     @field_validator("formats")
     @classmethod
-    def _possible(cls, value: list[str]) -> list[str]:
+    def _check_possible(cls, value: list[str]) -> list[str]:
         from edgekit.dla.plugin_formats import possible_formats
 
         known = possible_formats()
@@ -688,7 +688,7 @@ class PluginSection(Section):
         return value
 
     @model_validator(mode="after")
-    def _one_origin(self) -> PluginSection:
+    def _check_one_origin(self) -> PluginSection:
         if self.library and self.source:
             raise ValueError("give 'library' or 'source', not both")
         return self
@@ -721,7 +721,7 @@ class RangeSection(Section):
     max: list[Dimension] = Field(description="Largest sizes.", examples=[[1, 3, 1280, 1280]])
 
     @model_validator(mode="after")
-    def _in_order(self) -> RangeSection:
+    def _check_order(self) -> RangeSection:
         check_range(self.min, self.opt, self.max)
         return self
 
@@ -736,7 +736,7 @@ class ValuesSection(Section):
     max: list[Value] = Field(description="Largest values.", examples=[[1280, 1280]])
 
     @model_validator(mode="after")
-    def _in_order(self) -> ValuesSection:
+    def _check_order(self) -> ValuesSection:
         check_range(self.min, self.opt, self.max, "values")
         return self
 
@@ -922,14 +922,14 @@ class NetworkSection(_Source):
 
     @field_validator("shapes")
     @classmethod
-    def _static(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_static(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name, form in value.items():
             if varies(form):
                 raise ValueError(f"the range of {name!r} is for one network: give one shape")
         return value
 
     @model_validator(mode="after")
-    def _one_source(self) -> NetworkSection:
+    def _check_one_source(self) -> NetworkSection:
         if (self.onnx is None) == (self.builtin is None):
             raise ValueError("give exactly one of 'onnx' and 'builtin'")
         return self
@@ -1011,7 +1011,7 @@ class ModelSection(_Source):
     )
 
     @model_validator(mode="after")
-    def _one_source(self) -> ModelSection:
+    def _check_one_source(self) -> ModelSection:
         sources = self.onnx, self.builtin, self.python, self.pt2
         if sum(source is not None for source in sources) + bool(self.networks) != 1:
             raise ValueError(
@@ -1089,7 +1089,7 @@ class PoolsSection(Section):
     global_dram: int | None = Field(None, ge=4096, description="Global DRAM.")
 
     @model_validator(mode="after")
-    def _powers(self) -> PoolsSection:
+    def _check_powers(self) -> PoolsSection:
         for name in ("managed_sram", "local_dram", "global_dram"):
             value = getattr(self, name)
             if value is not None and value & (value - 1):
@@ -1156,7 +1156,7 @@ class PlacementSection(Section):
 
     @field_validator("max_loadables")
     @classmethod
-    def _within_a_core(cls, value: int) -> int:
+    def _check_core_limit(cls, value: int) -> int:
         most = loadables_per_core()
         if value > most:
             raise PydanticCustomError(
@@ -1166,7 +1166,7 @@ class PlacementSection(Section):
 
     @field_validator("dla_cores")
     @classmethod
-    def _each_core_once(cls, cores: list[int]) -> list[int]:
+    def _check_distinct_cores(cls, cores: list[int]) -> list[int]:
         twice = next((core for core in cores if cores.count(core) > 1), None)
         if twice is not None:
             raise ValueError(f"core {twice} is listed twice")
@@ -1216,7 +1216,7 @@ class AccuracySection(Section):
     )
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> AccuracySection:
+    def _check_reachable(self) -> AccuracySection:
         fault = "" if self.min is None else impossible(self.metric, self.min)
         if fault:
             raise ValueError(fault)
@@ -1300,7 +1300,7 @@ class ConfigFile(Section):
         return text
 
     @model_validator(mode="after")
-    def _accuracy_can_be_reached(self) -> ConfigFile:
+    def _check_accuracy(self) -> ConfigFile:
         least = self.deploy.health.accuracy_min
         fault = "" if least is None else impossible(self.accuracy.metric, least)
         if fault:
@@ -1308,13 +1308,13 @@ class ConfigFile(Section):
         return self
 
     @model_validator(mode="after")
-    def _boxes_need_a_head(self) -> ConfigFile:
+    def _check_boxes(self) -> ConfigFile:
         if self.accuracy.metric == "boxes" and self.model.head is None:
             raise ValueError("accuracy.metric boxes needs model.head: nothing decodes the outputs")
         return self
 
     @model_validator(mode="after")
-    def _objective_fits(self) -> ConfigFile:
+    def _check_objective(self) -> ConfigFile:
         networks, objective = self.model.networks, self.placement.objective
         rated = any(network.rate_hz is not None for network in networks)
         if objective == "makespan" and not networks:

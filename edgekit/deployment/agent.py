@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from edgekit import timeouts
-from edgekit.deployment.answers import answer_of, failure, protocol_error
+from edgekit.deployment.answers import failure, protocol_error, read_answer
 from edgekit.deployment.board import Progress
 from edgekit.deployment.loader import ENSURE, LoaderLocation
 from edgekit.deployment.transport import (
@@ -29,7 +29,7 @@ from edgekit.deployment.transport import (
     json_line,
     pieces,
     reported_pieces,
-    stalled,
+    stalled_error,
 )
 from edgekit.errors import BoardError, EdgekitError
 
@@ -88,25 +88,27 @@ class Agent:
         self._part: tuple[int, str, int] = (0, "", 0)
         self._line = bytearray()
         self.bytes_sent = 0
-        self._thread = threading.Thread(target=self._carry, name=f"agent of {where}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._hold_channel, name=f"agent of {where}", daemon=True
+        )
         self._thread.start()
         try:
-            if self._begun() == "lacks":
+            if self._next_line() == "lacks":
                 data = packed()
                 self._out.put((b"%012d" % len(data),))
                 for piece in reported_pieces(data, "loader", progress):
                     self._out.put((piece,))
                 self.bytes_sent = len(data)
-                self._begun()
+                self._next_line()
             if self._error is not None:
                 raise self._error
             placed = Completed(0, self._head, b"")
-            self.place: LoaderLocation = answer_of(placed, where, python, "place")
+            self.place: LoaderLocation = read_answer(placed, where, python, "place")
         except BaseException:
             self.close()
             raise
 
-    def _begun(self) -> str:
+    def _next_line(self) -> str:
         """Waits for the next line of the program that puts the loader there."""
         try:
             return self._news.get(timeout=timeouts.AGENT_START_S)
@@ -118,18 +120,18 @@ class Agent:
                 hint="check what keeps the board busy, then run the same command again",
             ) from None
 
-    def _carry(self) -> None:
+    def _hold_channel(self) -> None:
         """Holds the channel until the agent ends."""
         try:
             done = self._transport.run(
                 self._argv,
                 stdin=self._outgoing(),
                 timeout=timeouts.AGENT_END_S,
-                on_output=self._take,
+                on_output=self._receive,
             )
             if self._start is not None:
                 said = Completed(done.status, bytes(self._start), done.err)
-                answer_of(said, self._where, self._argv[0], "place")
+                read_answer(said, self._where, self._argv[0], "place")
                 raise protocol_error("the board did not start edgekit_device", self._where)
             error: EdgekitError = BoardError(
                 "the connection to edgekit_device on the board ended: "
@@ -216,9 +218,9 @@ class Agent:
 
     def stalled(self) -> BoardError:
         """Returns the error of a command that stopped reading its input."""
-        return stalled(self._where)
+        return stalled_error(self._where)
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         """Handles data from the channel, in the transport's thread."""
         if not data:
             self._out.put(None)  # the agent has ended: end its input
@@ -271,9 +273,9 @@ class Agent:
             if end >= 0:
                 line = json.loads(self._line)
                 self._line.clear()
-                self._obey(line)
+                self._handle_line(line)
 
-    def _obey(self, line: Any) -> None:
+    def _handle_line(self, line: Any) -> None:
         for name in ("out", "err"):
             if name in line:
                 size = line["bytes"]

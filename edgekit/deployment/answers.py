@@ -15,7 +15,7 @@ from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import LOST_CODES, BoardError, BundleError
 from edgekit.text import plain
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.errors import DeviceError
+from edgekit_device.errors import EXIT_FAILED, DeviceError
 from edgekit_device.protocol.codec import (
     Rule,
     anything,
@@ -30,29 +30,6 @@ from edgekit_device.protocol.failure import Failed, Failure
 if TYPE_CHECKING:
     from edgekit_device.benchmark.measurement import Stage
     from edgekit_device.board.samples import LiveSample
-
-
-def job_result(value: Any) -> Any:
-    """Reads a job's result by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
-    DeploymentFacts or SelftestResult.
-    """
-    from edgekit_device.build.plugin_source import RESULT_SCHEMA as COMPILED
-    from edgekit_device.build.plugin_source import CompiledPlugin
-    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
-    from edgekit_device.release.journal import SCHEMA, deployment_result
-    from edgekit_device.selftest import SCHEMA as SELFTEST
-    from edgekit_device.selftest import SelftestResult
-
-    schema = value.get("schema")
-    if schema == SELFTEST:
-        return read(SelftestResult, value)
-    if schema == RESULT_SCHEMA:
-        return read(BuildResult, value)
-    if schema == COMPILED:
-        return read(CompiledPlugin, value)
-    if schema == SCHEMA:
-        return deployment_result(value)
-    return value
 
 
 #: By loader command: the class or function that reads its answer, imported on first use. The host
@@ -81,9 +58,9 @@ ANSWERS: dict[str, str] = {
     "probe": "edgekit_device.board.probe.Probe",
     "bench": "edgekit_device.benchmark.measurement.Measurement",
 }
-
-_FAILED = 4
+# a shell's statuses of a program that cannot be executed, or is not there
 _NOT_RUNNABLE = (126, 127)
+# a shell adds the number of the signal that ended a program
 _SIGNALLED = 128
 _LONGEST_EXCERPT = 2000
 # board codes about the shipped bundle, not about the board
@@ -96,10 +73,34 @@ _HINTS = {
     "KEY.pub: the board then trusts that key",
     "serve.running": "edgekit serve BOARD status --app {where} shows its state, stop ends it",
 }
+# bytes of a sample's line; a board that sends no newline must not fill the memory
 _LONGEST_LINE = 1 << 20
 
 
-def answer_of(done: Completed, where: str, python: str, command: str = "") -> Any:
+def job_result(value: Any) -> Any:
+    """Reads a job's result by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
+    DeploymentFacts or SelftestResult.
+    """
+    from edgekit_device.build.plugin_source import RESULT_SCHEMA as COMPILED
+    from edgekit_device.build.plugin_source import CompiledPlugin
+    from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
+    from edgekit_device.release.journal import SCHEMA, deployment_result
+    from edgekit_device.selftest import SCHEMA as SELFTEST
+    from edgekit_device.selftest import SelftestResult
+
+    schema = value.get("schema")
+    if schema == SELFTEST:
+        return read(SelftestResult, value)
+    if schema == RESULT_SCHEMA:
+        return read(BuildResult, value)
+    if schema == COMPILED:
+        return read(CompiledPlugin, value)
+    if schema == SCHEMA:
+        return deployment_result(value)
+    return value
+
+
+def read_answer(done: Completed, where: str, python: str, command: str = "") -> Any:
     """Returns the answer of a successful command, read by ``ANSWERS`` from its JSON document.
 
     Args:
@@ -124,7 +125,7 @@ def answer_of(done: Completed, where: str, python: str, command: str = "") -> An
             hint="check whether a start-up file of the board's shell prints text",
         )
     try:
-        return _reader(command)(answer)
+        return _answer_rule(command)(answer)
     except DeviceError as error:
         fault = plain(f"{error.where}: {error.message}".removeprefix(": "), 300)
         raise protocol_error(
@@ -132,7 +133,7 @@ def answer_of(done: Completed, where: str, python: str, command: str = "") -> An
         ) from error
 
 
-def _reader(command: str) -> Rule:
+def _answer_rule(command: str) -> Rule:
     if command not in ANSWERS:
         return anything
     module, _, name = ANSWERS[command].rpartition(".")
@@ -142,15 +143,17 @@ def _reader(command: str) -> Rule:
 
 def failure(done: Completed, where: str, python: str) -> BoardError:
     """Returns the error of a command with a non-zero status."""
-    failed = _failed(done.out) if done.status == _FAILED else None
+    failed = _stated_failure(done.out) if done.status == EXIT_FAILED else None
     if failed is not None:
         field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
+        ours = _HINTS.get(field["code"])
+        hint = field["hint"] if ours is None else ours.format(where=field["where"])
         return kind(
             field["message"],
             code=field["code"],
             where=f"{where}: {field['where']}" if field["where"] else where,
-            hint=_hint(field),
+            hint=hint,
         )
     if done.status in _NOT_RUNNABLE:
         return BoardError(
@@ -201,12 +204,7 @@ def explain_clocks(settings: BenchSettings, board: str) -> Iterator[None]:
         raise
 
 
-def _hint(field: dict[str, str]) -> str:
-    ours = _HINTS.get(field["code"])
-    return field["hint"] if ours is None else ours.format(where=field["where"])
-
-
-def _failed(out: bytes) -> Failure | None:
+def _stated_failure(out: bytes) -> Failure | None:
     try:
         return read(Failed, _parse(out)).error
     except DeviceError:
@@ -373,7 +371,7 @@ class _Lines:
         return not self.enough
 
 
-def row_of(answered: type, lost: type) -> Rule:
+def row_rule(answered: type, lost: type) -> Rule:
     """Returns the rule of a row: a board's answer, or its failure."""
     good, failed = record(answered), record(lost)
     return with_schema(

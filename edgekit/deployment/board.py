@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 Kind = Literal["sshd", "local", "remote"]
 """How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
+EMBEDDED = "embedded"
+"""The name of the board that edgekit starts on this machine (kind "sshd")."""
+_PLAIN = "no spaces, and no dash at the beginning"
 
 
 @document(frozen=True)
@@ -41,10 +46,6 @@ class DescribedBoard:
     name: str = member(text())
     kind: str = member(text())
     note: str = member(text())
-
-
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
 
 
 @document(frozen=True)
@@ -119,11 +120,6 @@ class Board:
                 # a login shell would take the command's first word as an option
                 found.append(Problem(f"{label} begins with a dash", self.name, f"./{value}"))
         return tuple(found)
-
-
-EMBEDDED = "embedded"
-"""The name of the board that edgekit starts on this machine (kind "sshd")."""
-_PLAIN = "no spaces, and no dash at the beginning"
 
 
 @dataclass(frozen=True, slots=True)

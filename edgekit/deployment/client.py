@@ -19,10 +19,10 @@ from edgekit import timeouts
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import (
     StagedOutput,
-    answer_of,
     explain_clocks,
     failure,
     protocol_error,
+    read_answer,
     take_samples,
 )
 from edgekit.deployment.board import Board, Kind, Progress
@@ -128,7 +128,7 @@ class BoardClient:
     ``start_job`` and ``jobs``; deployments are jobs of the kind "deploy".
 
     Every method raises BoardError or EnvironmentLack like ``Transport.run`` (unreachable, timed
-    out, connection lost) and ``answer_of`` (the loader's own error).
+    out, connection lost) and ``read_answer`` (the loader's own error).
 
     Args:
         board: The board.
@@ -313,7 +313,7 @@ class BoardClient:
         self, app: str, npz: bytes, *, release: str | None = None, frames: bool = False
     ) -> bytes:
         """Runs the release on inputs in an ``.npz``, and returns the outputs as an ``.npz``."""
-        options = [*_which(app, release), *(["--frames"] if frames else [])]
+        options = [*_release_options(app, release), *(["--frames"] if frames else [])]
         done = self._watched(
             "infer", *options, data=npz, timeout=timeouts.WORK_S, most_out=_MOST_BYTES
         )
@@ -344,7 +344,7 @@ class BoardClient:
         """
         settings = settings or BenchSettings()
         text = json.dumps(write(settings), separators=(",", ":"))
-        options = [*_which(app, release), f"--settings={text}"]
+        options = [*_release_options(app, release), f"--settings={text}"]
         options += ["--inputs"] if inputs else []
         staged = None if progress is None else StagedOutput(progress)
         options += ["--progress"] if staged else []
@@ -353,17 +353,17 @@ class BoardClient:
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
             )
-            found: Measurement = answer_of(
+            found: Measurement = read_answer(
                 staged.completed(done) if staged else done, self.name, self.board.python, "bench"
             )
             return found
 
     def releases(self, app: str | None = None) -> Mapping[str, AppReleases]:
         """Returns each application's releases, with the current and the previous release."""
-        found: Mapping[str, AppReleases] = self._request("releases", *_which(app)).apps
+        found: Mapping[str, AppReleases] = self._request("releases", *_release_options(app)).apps
         return found
 
-    def releases_of(self, app: str) -> AppReleases:
+    def app_releases(self, app: str) -> AppReleases:
         """Returns the releases of an application; none if the board does not have it."""
         from edgekit_device.release.releases import NO_RELEASES
 
@@ -381,7 +381,9 @@ class BoardClient:
                 reason.
         """
         options = [] if reason is None else [f"--reason={reason}"]
-        removed: tuple[str, ...] = self._request("remove", *_which(app, release), *options).removed
+        removed: tuple[str, ...] = self._request(
+            "remove", *_release_options(app, release), *options
+        ).removed
         return removed
 
     def status(self, app: str | None = None) -> BoardStatus:
@@ -636,7 +638,7 @@ class BoardClient:
     ) -> Any:
         """Returns a command's answer, parsed by ``ANSWERS``."""
         done = self._run(command, *options, stdin=stdin, timeout=timeout, outside=outside)
-        return answer_of(done, self.name, self.board.python, command)
+        return read_answer(done, self.name, self.board.python, command)
 
     def _request_outside(self, command: str, *options: str) -> Any:
         return self._request(command, *options, outside=True)
@@ -677,8 +679,10 @@ class BoardClient:
             timeout=timeouts.WORK_S,
         )
         if done.status != 0 and b"already in use" not in done.err:
+            lines = done.err.decode("utf-8", "replace").strip().splitlines()
+            last_line = plain(lines[-1], 300) if lines else "it printed nothing"
             raise BoardError(
-                f"docker did not start the job: {_last(done.err)}",
+                f"docker did not start the job: {last_line}",
                 code="board.container",
                 where=self.name,
                 hint="check `container:` of this board; `edgekit doctor` checks docker there",
@@ -694,12 +698,7 @@ def _packed(loader: bytes) -> bytes:
     return zlib.compress(loader, 6)
 
 
-def _last(text: bytes) -> str:
-    lines = text.decode("utf-8", "replace").strip().splitlines()
-    return plain(lines[-1], 300) if lines else "it printed nothing"
-
-
-def _which(app: str | None, release: str | None = None) -> list[str]:
+def _release_options(app: str | None, release: str | None = None) -> list[str]:
     # an empty text is sent, and the board refuses it: only None means all
     given = {"app": app, "release": release}
     return [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -14,8 +14,8 @@ from edgekit.bundles.sign import allowed_signers_line
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.embedded_sshd import sshd
-from edgekit.deployment.ssh import SshTransport, connect
-from edgekit.deployment.transport import LocalTransport, Transport
+from edgekit.deployment.ssh import connect
+from edgekit.deployment.transport import LocalTransport
 from edgekit.errors import EdgekitError, EnvironmentLack
 
 
@@ -73,7 +73,9 @@ def open_board(
                 known_hosts=(known_hosts,),
             )
             note = f"{board.host} over SSH"
-            client = BoardClient(board, transport, loader, note, _reconnect(board, transport))
+            # a new connection requires the host key of the first
+            same = replace(board, host_key=transport.host_key)
+            client = BoardClient(board, transport, loader, note, lambda: connect(same))
         stack.callback(client.close)
         client.on_command = on_command
         if line and (trust_key or board is None):
@@ -81,12 +83,6 @@ def open_board(
 
             client.trust(TrustRequest(new=(line,)))
         yield client
-
-
-def _reconnect(board: Board, transport: SshTransport) -> Callable[[], Transport]:
-    """Returns a function that reconnects and requires the host key of the first connection."""
-    same = replace(board, host_key=transport.host_key)
-    return lambda: connect(same)
 
 
 def _own_board(

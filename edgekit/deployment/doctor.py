@@ -29,6 +29,12 @@ from edgekit_device.protocol.failure import Failure
 
 CheckStatus = Literal["ok", "warn", "missing"]
 _Visited = TypeVar("_Visited")
+_GIB = 1 << 30
+# free bytes of a board below which the checks warn
+_LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
+_SETUP = "set up with: edgekit doctor --setup"
+#: The way to install TensorRT's Python module on a board.
+INSTALL_RUNTIME = "sudo apt-get install python3-libnvinfer"
 
 
 @document(frozen=True)
@@ -102,12 +108,14 @@ class VisitedBoards(FormerDict, Generic[_Visited]):
     def reached(self) -> tuple[_Visited, ...]:
         """The boards that answered."""
         lost = self.lost
-        return cast("tuple[_Visited, ...]", tuple(one for one in self.boards if one not in lost))
+        return cast(
+            "tuple[_Visited, ...]", tuple(board for board in self.boards if board not in lost)
+        )
 
     @property
     def lost(self) -> tuple[Doctor, ...]:
         """The boards that failed."""
-        return tuple(one for one in self.boards if isinstance(one, Doctor) and one.error)
+        return tuple(board for board in self.boards if isinstance(board, Doctor) and board.error)
 
 
 @document(frozen=True)
@@ -235,11 +243,6 @@ def _dla(probe: Probe) -> Iterator[DoctorCheck]:
         )
 
 
-_GIB = 1 << 30
-_LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
-_SETUP = "set up with: edgekit doctor --setup"
-
-
 def _board(probe: Probe) -> Iterator[DoctorCheck]:
     name = " ".join(filter(None, (probe.module, probe.board_id and f"({probe.board_id})")))
     if probe.l4t:
@@ -257,9 +260,6 @@ def _board(probe: Probe) -> Iterator[DoctorCheck]:
         "board.module", "Module", "ok" if name else "warn", name or "not in the device tree"
     )
 
-
-#: The way to install TensorRT's Python module on a board.
-INSTALL_RUNTIME = "sudo apt-get install python3-libnvinfer"
 
 #: The line of a board without NumPy.
 NO_NUMPY = DoctorCheck(
@@ -432,12 +432,12 @@ def examine(board: DescribedBoard, probe: Probe, planned: PlannedBoard | None = 
     """
     checks = [check for part in CHECKS for check in part(probe)]
     if planned is not None:
-        checks += _fits(probe, planned)
+        checks += _target_checks(probe, planned)
     ok = all(check.status != "missing" for check in checks)
-    return Doctor(board, ok, tuple(checks), _can(probe), probe)
+    return Doctor(board, ok, tuple(checks), _abilities(probe), probe)
 
 
-def _can(probe: Probe) -> BoardAbilities:
+def _abilities(probe: Probe) -> BoardAbilities:
     flavours = vars(probe.tensorrt.python)
     backends = {
         "reference": bool(probe.onnxruntime and probe.numpy),
@@ -452,7 +452,7 @@ def _can(probe: Probe) -> BoardAbilities:
     )
 
 
-def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
+def _target_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Checks that the board is the configuration's target."""
     name, module = planned.target.name, planned.target.file.module
     own = probe.board_id
@@ -470,8 +470,8 @@ def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
             f"{name} is {' or '.join(module.numbers)}, but this board is {own}",
             "set the right `target:` (edgekit targets lists them)",
         )
-    yield from _mode_fits(probe, planned)
-    yield from _dla_fits(probe, planned)
+    yield from _mode_checks(probe, planned)
+    yield from _dla_checks(probe, planned)
     installed = probe.tensorrt.full or probe.tensorrt.python.full
     if planned.tensorrt and installed:
         same = is_planned_release(installed, planned.tensorrt)
@@ -484,7 +484,7 @@ def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
         )
 
 
-def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
+def _mode_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Checks that the board is in the planned power mode."""
     now, mode, measured = probe.power.mode, planned.mode, planned.bench_mode
     if not now:
@@ -502,7 +502,7 @@ def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     )
 
 
-def _dla_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
+def _dla_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     """Checks that a board for a plan with DLA has DLA cores."""
     cores = planned.target.dla.cores
     if probe.dla.devices or not cores or not planned.uses_dla:

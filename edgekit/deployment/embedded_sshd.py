@@ -49,10 +49,12 @@ class Sshd:
         port: int | None,
         host_keys: Sequence[Path],
     ) -> None:
+        import paramiko
+
         host_key, user_key = folder / "host_key", folder / "user_key"
         for path in (host_key, user_key):
             _keygen(path)
-        pin = _fingerprint(host_key)
+        pin = fingerprint(paramiko.PKey.from_path(host_key))
         self._log = bytearray()
         self._listening = threading.Event()
         self._process = self._start(program, folder, port, (host_key, *host_keys))
@@ -205,8 +207,8 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
     lines = [
         "ListenAddress 127.0.0.1",
         f"Port {port}",
-        *(f"HostKey {_quoted(path)}" for path in host_keys),
-        f"AuthorizedKeysFile {_quoted(folder / 'user_key.pub')}",
+        *(f"HostKey {_quote(path)}" for path in host_keys),
+        f"AuthorizedKeysFile {_quote(folder / 'user_key.pub')}",
         f"AllowUsers {user}",
         "PidFile none",
         "StrictModes no",
@@ -224,7 +226,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         "PrintMotd no",
         # bash reads ~/.bashrc for sshd's commands only at shell level 1; our commands do not need
         # it
-        f"SetEnv SHLVL=1{_passed('PYTHONPATH')}",
+        f"SetEnv SHLVL=1{_set_env('PYTHONPATH')}",
         "UseDNS no",
         "MaxStartups 100",
         "LogLevel VERBOSE",
@@ -232,7 +234,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _passed(name: str) -> str:
+def _set_env(name: str) -> str:
     """Returns the setting of an environment variable (Python's package paths) for board
     commands.
     """
@@ -241,7 +243,7 @@ def _passed(name: str) -> str:
     return f' "{name}={value}"' if value and not set(value) & set('"\\\n') else ""
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     # sshd_config's quotes; it expands %-tokens inside them
     text = str(path)
     if '"' in text or "\n" in text:
@@ -267,12 +269,6 @@ def _keygen(path: Path) -> None:
     path.touch(mode=0o600)
     path.write_bytes(private)
     path.with_suffix(".pub").write_bytes(public + b" edgekit-embedded\n")
-
-
-def _fingerprint(path: Path) -> str:
-    import paramiko
-
-    return fingerprint(paramiko.PKey.from_path(path))
 
 
 def _children(pid: int) -> list[int]:

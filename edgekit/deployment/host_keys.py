@@ -50,7 +50,7 @@ class Entry:
     @property
     def fingerprint(self) -> str:
         """The fingerprint: "SHA256:" and unpadded base64."""
-        return _fingerprint(self.blob)
+        return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
 
     def names(self, host: str) -> bool:
         """Returns True if the line matches ``host``: a hashed name, or patterns ("!" negates)."""
@@ -96,7 +96,7 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
         return True
     if not data.startswith(_KRL):
         lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
-        keys = [_key_of(line) for line in lines if line and not line.startswith("#")]
+        keys = [_key_blob(line) for line in lines if line and not line.startswith("#")]
         return None in keys or blob in keys
     program = shutil.which("ssh-keygen")
     if program is None:
@@ -131,7 +131,7 @@ def _kind(blob: bytes) -> str:
     return blob[4 : 4 + size].decode("ascii", "replace")
 
 
-def _key_of(line: str) -> bytes | None:
+def _key_blob(line: str) -> bytes | None:
     words = line.split()
     blob = _decode(words[1]) if len(words) > 1 else None
     return blob if blob is not None and _kind(blob) == words[0] else None
@@ -142,10 +142,6 @@ def _decode(text: str) -> bytes | None:
         return base64.b64decode(text, validate=True)
     except ValueError:
         return None
-
-
-def _fingerprint(blob: bytes) -> str:
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def fingerprint(key: paramiko.PKey) -> str:
@@ -178,7 +174,8 @@ class Trust:
 
     def known_types(self, name: str) -> list[str]:
         """Returns the key types known for ``name``, to be requested from the board."""
-        return [] if self.pin else [entry.kind for entry in self._known(name)]
+        entries = () if self.pin else read_entries(self._known_hosts_texts())
+        return [entry.kind for entry in entries if not entry.marker and entry.names(name)]
 
     def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
         """Checks a host key; returns True if it is new and was accepted by consent.
@@ -192,8 +189,8 @@ class Trust:
             BoardError: "board.host-key-mismatch" or "board.unknown-host-key".
         """
         shown = fingerprint(key)
-        entries = list(read_entries(self._texts()))
-        if any(shown == one.fingerprint for one in entries if one.marker == "@revoked"):
+        entries = list(read_entries(self._known_hosts_texts()))
+        if any(shown == entry.fingerprint for entry in entries if entry.marker == "@revoked"):
             raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
             raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
@@ -201,7 +198,7 @@ class Trust:
             if shown != self.pin.rstrip("="):
                 raise _mismatch(where, shown, f"the pinned key is {self.pin}")
             return False
-        known = [one for one in entries if not one.marker and one.names(name)]
+        known = [entry for entry in entries if not entry.marker and entry.names(name)]
         if any(shown == one.fingerprint for one in known):
             return False
         if known:
@@ -212,7 +209,7 @@ class Trust:
         ):
             return True
         expected = f" (--accept-host-key names {self.accept})" if self.accept else ""
-        if any(one.marker == "@cert-authority" and one.names(name) for one in entries):
+        if any(entry.marker == "@cert-authority" and entry.names(name) for entry in entries):
             expected += (
                 "; known_hosts has a @cert-authority for it, but edgekit does not check host "
                 "certificates"
@@ -226,11 +223,7 @@ class Trust:
             "with `--accept-host-key`",
         )
 
-    def _known(self, name: str) -> list[Entry]:
-        entries = read_entries(self._texts())
-        return [one for one in entries if not one.marker and one.names(name)]
-
-    def _texts(self) -> Iterable[str]:
+    def _known_hosts_texts(self) -> Iterable[str]:
         if self.required and not self.required.expanduser().is_file():
             hint = "the config's known_hosts names this file"
             raise ConfigError([Problem("the file does not exist", str(self.required), hint)])

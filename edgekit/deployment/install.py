@@ -259,7 +259,10 @@ def follow(
             on_start(job)
         _watch(board, job, progress)
         try:
-            return _result(board, job)
+            found = board.job_result(job)
+            if not isinstance(found, DeploymentFacts):
+                raise protocol_error(f"the result of job {job} is not a {SCHEMA}", board.name)
+            return found
         except BoardError as error:
             if error.code not in _CUT_OFF or number == _TIMES:
                 raise
@@ -268,13 +271,6 @@ def follow(
                 raise
             job = resumed[0].job
     raise AssertionError("the last round returns or raises")
-
-
-def _result(board: BoardClient, job: str) -> DeploymentFacts:
-    found = board.job_result(job)
-    if not isinstance(found, DeploymentFacts):
-        raise protocol_error(f"the result of job {job} is not a {SCHEMA}", board.name)
-    return found
 
 
 def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
@@ -406,7 +402,7 @@ def _serving(
         return sent.deployment
     if passed is None or not _came_to_serve(sent, policy, passed):
         return None
-    return replace(passed, previous=board.releases_of(passed.app).previous)
+    return replace(passed, previous=board.app_releases(passed.app).previous)
 
 
 def _came_to_serve(sent: SentBundle, policy: Policy, deployment: DeploymentFacts | None) -> bool:

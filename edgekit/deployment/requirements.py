@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.manifest import EngineEntry
 
 
+#: Fingerprint entries that two boards must share to run each other's engines.
+BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
+
+
 def check_runs(board: str, probe: Probe, engines: Mapping[str, EngineEntry]) -> None:
     """Refuses a board that cannot run a bundle's engines, before they are sent.
 
@@ -31,11 +35,11 @@ def check_runs(board: str, probe: Probe, engines: Mapping[str, EngineEntry]) -> 
         EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
     """
     require_numpy(board, probe)
-    plans = [one for one in engines.values() if one.kind == "plan"]
+    plans = [engine for engine in engines.values() if engine.kind == "plan"]
     if len(plans) < len(engines):
         require_cudla(board, probe, "the bundle has DLA loadables")
     if plans:
-        _require_runtime(board, probe, compatible=all(one.version_compatible for one in plans))
+        _require_runtime(board, probe, compatible=all(plan.version_compatible for plan in plans))
 
 
 def require_numpy(board: str, probe: Probe) -> None:
@@ -59,18 +63,20 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
         what: The reason for the loadables.
     """
     if not probe.cudla:
+        cuda = parse_version(probe.cuda or "")
+        package = f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
         raise EnvironmentLack(
             f"{what}, but the board has no libcudla to run them",
             code="board.no-cudla",
             where=board,
-            hint=f"install CUDA's package {_cudla_package(probe)}, or use build.mode: hybrid, "
+            hint=f"install CUDA's package {package}, or use build.mode: hybrid, "
             "which does not need it",
         )
 
 
 def require_release(board: str, probe: Probe, planned: str) -> None:
     """Refuses a board with another TensorRT than planned: "board.other-tensorrt"."""
-    release = release_of(probe)
+    release = tensorrt_release(probe)
     if release and not is_planned_release(release, planned):
         raise BoardError(
             f"the board has TensorRT {release}, but the plan is for {planned}",
@@ -90,7 +96,7 @@ def require_cores(board: str, probe: Probe, target: Target, used: Collection[str
         target: The plan's target.
         used: The plan's cores, "DLA0" and so on.
     """
-    release, cores = release_of(probe), probe.dla.cores
+    release, cores = tensorrt_release(probe), probe.dla.cores
     if release and not supports_dla(target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
     elif cores is not None and set(used).difference(DEVICES[: cores + 1]):
@@ -143,23 +149,14 @@ def _require_runtime(board: str, probe: Probe, *, compatible: bool) -> None:
     )
 
 
-def _cudla_package(probe: Probe) -> str:
-    cuda = parse_version(probe.cuda or "")
-    return f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
-
-
 def has_module(probe: Probe) -> bool:
     """Returns True if a board has TensorRT's Python module with its builder."""
     return probe.tensorrt.python.full is not None
 
 
-def release_of(probe: Probe) -> str:
+def tensorrt_release(probe: Probe) -> str:
     """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty if unknown."""
     return probe.fingerprint.get("tensorrt") or ""
-
-
-#: Fingerprint entries that two boards must share to run each other's engines.
-BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
 
 
 def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
@@ -168,7 +165,7 @@ def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
     return found if all(found) else ()
 
 
-def backend_of(requested: str, probe: Probe, where: str) -> str:
+def choose_backend(requested: str, probe: Probe, where: str) -> str:
     """Returns the build backend for a board of a fleet, independent of the other boards.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.deployment.answers import protocol_error, row_of
+from edgekit.deployment.answers import protocol_error, row_rule
 from edgekit.deployment.doctor import Doctor, VisitedBoards
 from edgekit.files import write_atomically
 from edgekit.network.model import FOLLOWED
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 _SHAPE, _CHANNELS, _SEED = (1, 16, 32, 32), 16, 1
 
 
-def start(client: BoardClient) -> StartedJob:
+def start_selftest(client: BoardClient) -> StartedJob:
     """Sends the toy network and starts the job; returns the result of ``start_job``."""
     probe = client.probe()
     version = probe.tensorrt.python.full or probe.tensorrt.full or FOLLOWED
     strong = "weak" not in release(version).typings
-    model = _toy(half=strong)
+    model = _toy_model(half=strong)
     digest = hashlib.sha256(model).hexdigest()
     if client.missing([digest], verify=True):
         client.receive({digest: model})
@@ -144,11 +144,11 @@ class Selftests(VisitedBoards[Selftest]):
     board.
     """
 
-    boards: tuple[Selftest | Doctor, ...] = member(array(row_of(Selftest, Doctor)))
+    boards: tuple[Selftest | Doctor, ...] = member(array(row_rule(Selftest, Doctor)))
     schema: str = member(choice("edgekit.selftests/1"), default="edgekit.selftests/1")
 
 
-def finished(result: object, client: BoardClient, path: Path) -> Selftest:
+def write_answers(result: object, client: BoardClient, path: Path) -> Selftest:
     """Writes the answers of a board to a file, and returns them with their counts."""
     if not isinstance(result, SelftestResult):
         raise protocol_error("the job's result is no self-test", client.name)
@@ -159,7 +159,7 @@ def finished(result: object, client: BoardClient, path: Path) -> Selftest:
     return replace(found, ok=True, file=str(path), name=client.name)
 
 
-def _toy(half: bool) -> bytes:
+def _toy_model(half: bool) -> bytes:
     """Returns an ONNX file: two convolutions with a ReLU between, in float32 or float16."""
     rng = np.random.default_rng(_SEED)
     kind = np.float16 if half else np.float32

@@ -32,13 +32,25 @@ from edgekit.deployment.transport import (
     Buffer,
     Completed,
     converse,
-    silent,
-    stalled,
+    silent_error,
+    stalled_error,
 )
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 
 if TYPE_CHECKING:
     import paramiko
+
+
+# receive window of a channel
+_WINDOW = 16 << 20
+# size of a read or write: the payload of paramiko's 32 KiB SSH packet, so that no packet of a few
+# bytes follows
+_PIECE = 32 * 1024 - 64
+# OpenSSH's default identity files that are tried
+_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
+# a longer chain of jump hosts is taken for a loop in ``~/.ssh/config``
+_MOST_JUMPS = 8
+_MOST_BANNER = 200  # bytes of a banner that are shown
 
 
 class _ImportedWhenUsed(ModuleType):
@@ -58,17 +70,6 @@ class _ImportedWhenUsed(ModuleType):
 if "invoke" not in sys.modules and importlib.util.find_spec("invoke"):
     sys.modules["invoke"] = _ImportedWhenUsed("invoke")
 
-# receive window of a channel
-_WINDOW = 16 << 20
-
-# size of a read or write: the payload of paramiko's 32 KiB SSH packet, so that no packet of a few
-# bytes follows
-_PIECE = 32 * 1024 - 64
-
-_USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
-_MOST_JUMPS = 8
-_MOST_BANNER = 200  # bytes of a banner that are shown
-
 
 class SshTransport:
     """Runs commands through an authenticated connection (``connect`` makes one).
@@ -85,7 +86,7 @@ class SshTransport:
         connection: paramiko.Transport,
         where: str,
         upstream: Sequence[paramiko.Transport] = (),
-        pulse: _Pulse | None = None,
+        pulse: _Keepalive | None = None,
     ) -> None:
         self._connection = connection
         self._where = where
@@ -173,7 +174,7 @@ class SshTransport:
 
     def _lost(self) -> BoardError:
         if self._pulse is not None and self._pulse.silent:
-            return silent(self._where, self._pulse.silence_s)
+            return silent_error(self._where, self._pulse.silence_s)
         return BoardError(
             "the connection was cut",
             code="board.connection-lost",
@@ -183,7 +184,7 @@ class SshTransport:
         )
 
 
-class _Ear:
+class _TimedSocket:
     """A socket for paramiko that records the time of the last received data."""
 
     def __init__(self, sock: Any) -> None:
@@ -200,7 +201,7 @@ class _Ear:
         return getattr(self._sock, name)
 
 
-class _Pulse(threading.Thread):
+class _Keepalive(threading.Thread):
     """Sends keepalives to a quiet board, and ends the connection without an answer.
 
     A TCP connection may stay open although the board is gone (jump host, NAT). Any received data
@@ -216,7 +217,9 @@ class _Pulse(threading.Thread):
         silence_s: Seconds of silence after which it is ended.
     """
 
-    def __init__(self, connection: paramiko.Transport, ear: _Ear, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, connection: paramiko.Transport, ear: _TimedSocket, limits: ConnectionLimits
+    ) -> None:
         super().__init__(name="pulse", daemon=True)
         self._connection = connection
         self._ear = ear
@@ -262,7 +265,7 @@ class _Remote:
             for start in range(0, len(view), _PIECE):
                 self._channel.sendall(bytes(view[start : start + _PIECE]))
         except TimeoutError as error:
-            raise stalled(self._transport._where) from error
+            raise stalled_error(self._transport._where) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
             # the command or the connection has ended: ``wait`` distinguishes
             raise BrokenPipeError from error
@@ -274,10 +277,10 @@ class _Remote:
             raise BrokenPipeError from error
 
     def read_out(self) -> bytes:
-        return _patiently(self._channel.recv)
+        return _read_without_timeout(self._channel.recv)
 
     def read_err(self) -> bytes:
-        return _patiently(self._channel.recv_stderr)
+        return _read_without_timeout(self._channel.recv_stderr)
 
     def wait(self, timeout: float | None) -> int | None:
         if not self._channel.status_event.wait(timeout):
@@ -299,7 +302,7 @@ class _Remote:
             self._channel.close()
 
 
-def _patiently(read: Callable[[int], bytes]) -> bytes:
+def _read_without_timeout(read: Callable[[int], bytes]) -> bytes:
     """Reads without the channel's timeout, which only applies to writes."""
     while True:
         try:
@@ -408,21 +411,23 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
         try:
             still_needed = connection.auth_publickey(hop.user, key)
         except paramiko.BadAuthenticationType as error:
-            raise _refused(hop, where, tried, f"it only allows {error.allowed_types}") from error
+            raise _auth_error(hop, where, tried, f"it only allows {error.allowed_types}") from error
         except paramiko.AuthenticationException as error:
             if time.monotonic() - began >= connection.auth_timeout:
-                raise _mute(hop, connection.auth_timeout, where) from error
+                raise _silent_error(hop, connection.auth_timeout, where) from error
             if not connection.is_active():
-                raise _refused(hop, where, [*tried, label], "it closed the connection") from error
+                raise _auth_error(
+                    hop, where, [*tried, label], "it closed the connection"
+                ) from error
             tried.append(label)
             continue
         if not still_needed:
             return
         tried.append(f"{label} (the board also requires {', '.join(still_needed)})")
-    raise _refused(hop, where, tried, "")
+    raise _auth_error(hop, where, tried, "")
 
 
-def usual_keys() -> list[Path]:
+def default_keys() -> list[Path]:
     """Returns the private keys of ``~/.ssh`` that are tried by default."""
     return [path for name in _USUAL if (path := Path("~/.ssh", name).expanduser()).is_file()]
 
@@ -435,7 +440,7 @@ def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko
     """
     files = list(hop.keys)
     if not hop.only_keys and not files:
-        files = usual_keys()
+        files = default_keys()
     with agent_keys(hop.agent) as held:
         given: set[bytes] = set()
         for path in files:
@@ -446,7 +451,7 @@ def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko
             elif path.suffix == ".pub":
                 tried.append(f"{path} (a public key whose private key is not in the agent)")
             else:
-                yield from _of_file(path, tried)
+                yield from _file_key(path, tried)
         if hop.only_keys:
             return
         for blob, key in held.items():
@@ -454,7 +459,7 @@ def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko
                 yield f"agent key {getattr(key, 'comment', '') or key.fingerprint}", key
 
 
-def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+def _file_key(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     import paramiko
 
     try:
@@ -466,7 +471,7 @@ def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]
         tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
 
 
-def _halves(path: Path) -> tuple[Path, Path]:
+def _key_files(path: Path) -> tuple[Path, Path]:
     """Returns the files of the private and the public key, which may be the same."""
     return path, path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
 
@@ -476,13 +481,13 @@ def _public_half(path: Path) -> bytes:
     none.
     """
     try:
-        words = _halves(path)[1].read_text(encoding="utf-8").split()
+        words = _key_files(path)[1].read_text(encoding="utf-8").split()
         return base64.b64decode(words[1], validate=True)
     except (OSError, ValueError, IndexError):
         return b""
 
 
-def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardError:
+def _auth_error(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardError:
     return BoardError(
         f"{hop.user}@{hop.host} accepted no key" + (f": {reason}" if reason else ""),
         code="board.auth",
@@ -539,18 +544,20 @@ def connect(
     upstream: list[paramiko.Transport] = []
     try:
         endpoint = resolve(board)
-        if board.key is not None and not any(map(Path.exists, _halves(endpoint.keys[0]))):
+        if board.key is not None and not any(map(Path.exists, _key_files(endpoint.keys[0]))):
             hint = "correct `key:`, or leave it out: then the agent and ~/.ssh/id_* are tried"
             problem = Problem(f"the key file {endpoint.keys[0]} does not exist", board.name, hint)
             raise ConfigError([problem], code="board.no-key")
         trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
         for hop, jump in _hops(board, endpoint):
             # consent and pin only apply to the board: a jump host must be in known_hosts
-            believed = _of(hop, Trust(files=known_hosts) if jump else trust)
+            standard = STANDARD if hop.known_hosts is None else hop.known_hosts
+            base = Trust(files=known_hosts) if jump else trust
+            believed = replace(base, standard=standard, revoked=hop.revoked)
             store = None if jump else remember_in
-            connection, ear = _known(hop, upstream, believed, store, board.name, limits)
+            connection, ear = _open_hop(hop, upstream, believed, store, board.name, limits)
             upstream.append(connection)
-        pulse = _Pulse(upstream[-1], ear, limits)
+        pulse = _Keepalive(upstream[-1], ear, limits)
         return SshTransport(upstream[-1], board.name, upstream[:-1], pulse)
     except BaseException:
         for connection in reversed(upstream):
@@ -558,19 +565,19 @@ def connect(
         raise
 
 
-def _known(
+def _open_hop(
     hop: Endpoint,
     upstream: list[paramiko.Transport],
     trust: Trust,
     store: Path | None,
     where: str,
     limits: ConnectionLimits,
-) -> tuple[paramiko.Transport, _Ear]:
+) -> tuple[paramiko.Transport, _TimedSocket]:
     """Opens a hop; tries each host key type of a board before reporting a wrong pin."""
     skip: set[str] = set()
     first: BoardError | None = None
     while True:
-        sock = _Ear(_link(hop, upstream, where, limits))
+        sock = _TimedSocket(_link(hop, upstream, where, limits))
         try:
             return _open(hop, sock, trust, store, where, limits, skip), sock
         except _WrongPin as error:
@@ -585,11 +592,6 @@ class _WrongPin(Exception):
     def __init__(self, reason: BoardError) -> None:
         super().__init__()
         self.reason = reason
-
-
-def _of(hop: Endpoint, trust: Trust) -> Trust:
-    standard = STANDARD if hop.known_hosts is None else hop.known_hosts
-    return replace(trust, standard=standard, revoked=hop.revoked)
 
 
 def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoint, bool]]:
@@ -636,7 +638,7 @@ def _link(
         return open_link(hop, through, limits.connect_s, limits.silence_s)
     except (OSError, UnicodeError, paramiko.SSHException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise _unreachable(hop, reason, where) from error
+        raise _unreachable_error(hop, reason, where) from error
 
 
 def _open(
@@ -655,7 +657,7 @@ def _open(
         connection = paramiko.Transport(sock)
         connection.banner_timeout = limits.banner_s
         connection.auth_timeout = limits.auth_s
-        _prefer(connection, trust, hop.name, skip)
+        _prefer_known_types(connection, trust, hop.name, skip)
         connection.start_client(timeout=limits.banner_s)
         key = connection.get_remote_server_key()
         try:
@@ -671,13 +673,13 @@ def _open(
         return connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         now = time.monotonic()
-        _shut(connection, sock)
+        _close(connection, sock)
         if now - began >= limits.banner_s and now - sock.heard >= limits.banner_s / 2:
-            raise _mute(hop, limits.banner_s, where) from error
+            raise _silent_error(hop, limits.banner_s, where) from error
         reason = _banner(error) or str(error) or "it closed the connection"
-        raise _unreachable(hop, reason, where) from error
+        raise _unreachable_error(hop, reason, where) from error
     except BaseException:
-        _shut(connection, sock)
+        _close(connection, sock)
         raise
 
 
@@ -690,29 +692,31 @@ def _banner(error: BaseException) -> str:
     return f"it does not speak SSH; its first line is {line}"
 
 
-def _prefer(connection: paramiko.Transport, trust: Trust, name: str, skip: set[str]) -> None:
+def _prefer_known_types(
+    connection: paramiko.Transport, trust: Trust, name: str, skip: set[str]
+) -> None:
     """Requests a host key of a known type, as OpenSSH does."""
     options = connection.get_security_options()
     known = trust.known_types(name)
-    offered = [kind for kind in options.key_types if _family(kind) not in skip]
+    offered = [kind for kind in options.key_types if _key_type(kind) not in skip]
     if not offered:
         raise EOFError("it offers no other host key")
-    options.key_types = sorted(offered, key=lambda kind: _family(kind) not in known)
+    options.key_types = sorted(offered, key=lambda kind: _key_type(kind) not in known)
     # AES-GCM needs a single pass over a packet, other ciphers need two
     options.ciphers = sorted(options.ciphers, key=lambda cipher: "gcm" not in cipher)
 
 
-def _family(kind: str) -> str:
+def _key_type(kind: str) -> str:
     """Returns the key type of a host key algorithm: RSA keys sign with several hashes."""
     return "ssh-rsa" if kind.startswith("rsa-sha2-") else kind
 
 
-def _shut(connection: paramiko.Transport | None, sock: Any) -> None:
+def _close(connection: paramiko.Transport | None, sock: Any) -> None:
     with contextlib.suppress(OSError):
         (connection or sock).close()
 
 
-def _mute(hop: Endpoint, seconds: float, where: str) -> EnvironmentLack:
+def _silent_error(hop: Endpoint, seconds: float, where: str) -> EnvironmentLack:
     return EnvironmentLack(
         f"{hop.host}:{hop.port} accepts a connection and then says nothing for {seconds:g} s",
         code="board.silent",
@@ -722,7 +726,7 @@ def _mute(hop: Endpoint, seconds: float, where: str) -> EnvironmentLack:
     )
 
 
-def _unreachable(hop: Endpoint, reason: str, where: str) -> EnvironmentLack:
+def _unreachable_error(hop: Endpoint, reason: str, where: str) -> EnvironmentLack:
     return EnvironmentLack(
         f"cannot reach {hop.host}:{hop.port}: {reason}",
         code="board.unreachable",

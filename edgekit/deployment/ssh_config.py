@@ -52,8 +52,8 @@ class SshOptions:
         if (not users or users in usual) and (not system or system == " ".join(_GLOBAL)):
             return None
         mine = " ".join(f"~/.ssh/{name}" for name in _USER)
-        user_files = _files(mine if not users or users in usual else users)
-        return (*user_files, *_files(system or " ".join(_GLOBAL)))
+        user_files = _split_files(mine if not users or users in usual else users)
+        return (*user_files, *_split_files(system or " ".join(_GLOBAL)))
 
 
 def look_up(host: str, *, user: str | None = None, port: int | None = None) -> SshOptions:
@@ -72,7 +72,7 @@ def look_up(host: str, *, user: str | None = None, port: int | None = None) -> S
         return SshOptions()
     program = shutil.which("ssh")
     if program is None:
-        return _read_plainly(own, host)
+        return _read_without_ssh(own, host)
     words = [program, "-G"]
     if str(Path("~").expanduser()) != _home():
         # OpenSSH uses the home directory of the account's passwd entry, never $HOME
@@ -88,9 +88,9 @@ def look_up(host: str, *, user: str | None = None, port: int | None = None) -> S
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise refusal(f"ssh -G failed: {error}") from error
+        raise ssh_config_error(f"ssh -G failed: {error}") from error
     if done.returncode:
-        raise refusal(_last_words(done.stderr))
+        raise ssh_config_error(_last_line(done.stderr))
     values: dict[str, list[str]] = {}
     for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
         name, _, value = line.partition(" ")
@@ -98,14 +98,14 @@ def look_up(host: str, *, user: str | None = None, port: int | None = None) -> S
     return SshOptions(values)
 
 
-def refusal(reason: str) -> ConfigError:
+def ssh_config_error(reason: str) -> ConfigError:
     """Returns the error about OpenSSH's configuration."""
     path = str(Path("~/.ssh/config").expanduser())
     hint = "correct the file, or give host, port, user and key in the edgekit config"
     return ConfigError([Problem(f"cannot be used: {reason}", path, hint)], code="board.ssh-config")
 
 
-def _read_plainly(path: Path, host: str) -> SshOptions:
+def _read_without_ssh(path: Path, host: str) -> SshOptions:
     if not path.is_file():
         return SshOptions()
     import paramiko
@@ -114,9 +114,11 @@ def _read_plainly(path: Path, host: str) -> SshOptions:
         text = path.read_text(encoding="utf-8")
         found = paramiko.SSHConfig.from_text(text).lookup(host)
     except (OSError, ValueError, paramiko.SSHException) as error:
-        raise refusal(str(error)) from error
+        raise ssh_config_error(str(error)) from error
     if any(line.split()[:1] and line.split()[0].lower() == "include" for line in text.splitlines()):
-        raise refusal("Include needs the OpenSSH client (openssh-client), which is not installed")
+        raise ssh_config_error(
+            "Include needs the OpenSSH client (openssh-client), which is not installed"
+        )
     return SshOptions({name: [v] if isinstance(v, str) else list(v) for name, v in found.items()})
 
 
@@ -127,7 +129,7 @@ def _home() -> str:
         return ""
 
 
-def _files(text: str) -> tuple[Path, ...]:
+def _split_files(text: str) -> tuple[Path, ...]:
     """Splits a list of files; ``ssh -G`` prints names with spaces in them without quotes."""
     try:
         words = shlex.split(text)
@@ -147,7 +149,7 @@ def _joined_path(words: list[str]) -> Path:
     return Path(os.path.expanduser(" ".join(words)))
 
 
-def _last_words(stderr: bytes) -> str:
+def _last_line(stderr: bytes) -> str:
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     reasons = [line for line in lines if "terminating" not in line and "terminal" not in line]
     return (reasons or lines or ["ssh -G failed"])[-1].strip()[:300]
@@ -201,7 +203,7 @@ def resolve(board: Board) -> Endpoint:
             keys,
             True,
             "",
-            name=_known_name(board.host, port),
+            name=_known_hosts_name(board.host, port),
             known_hosts=(),
         )
     found = look_up(board.host, user=board.user, port=board.port)
@@ -225,13 +227,13 @@ def resolve(board: Board) -> Endpoint:
             proxy, {"h": host, "p": str(port), "r": user, "n": board.host, "k": alias or host}
         ),
         jumps=() if jumps.lower() in ("", "none") else tuple(jumps.replace(" ", "").split(",")),
-        name=alias.lower() or _known_name(host, port),
+        name=alias.lower() or _known_hosts_name(host, port),
         known_hosts=found.known_hosts(),
         revoked=_expanded_path(revoked) if revoked and revoked.lower() != "none" else None,
     )
 
 
-def _known_name(host: str, port: int) -> str:
+def _known_hosts_name(host: str, port: int) -> str:
     # the form in which OpenSSH looks it up and writes it
     return host.lower() if port == 22 else f"[{host.lower()}]:{port}"
 
@@ -264,9 +266,13 @@ def _command(text: str, values: dict[str, str]) -> str:
         before, _, rest = rest.partition("%")
         token, rest = rest[:1], rest[1:]
         if token != "%" and token not in values:
-            raise refusal(f"ProxyCommand uses the token %{token}, which edgekit does not support")
+            raise ssh_config_error(
+                f"ProxyCommand uses the token %{token}, which edgekit does not support"
+            )
         value = "%" if token == "%" else values[token]
         if token != "%" and (value.startswith("-") or set(value) & _SHELL):
-            raise refusal(f"{value!r} is not allowed in a ProxyCommand: a shell would interpret it")
+            raise ssh_config_error(
+                f"{value!r} is not allowed in a ProxyCommand: a shell would interpret it"
+            )
         made += before + value
     return made + rest

@@ -98,7 +98,7 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-class _Drain(threading.Thread):
+class _StreamReader(threading.Thread):
     """Reads a stream to its end, so that neither side blocks on a full buffer."""
 
     def __init__(
@@ -173,8 +173,8 @@ def converse(
     propagate to the caller, and the command's input is truncated.
     """
     try:
-        out = _Drain(process.read_out, most=most_out, stop=process.stop, on_output=on_output)
-        err = _Drain(process.read_err, _ERR_RETAINED)
+        out = _StreamReader(process.read_out, most=most_out, stop=process.stop, on_output=on_output)
+        err = _StreamReader(process.read_err, _ERR_RETAINED)
         try:
             for chunk in stdin:
                 process.send(chunk)
@@ -183,7 +183,7 @@ def converse(
         except BrokenPipeError:
             pass  # it ended before its input: its answer has the reason
         try:
-            status = _ended(process, timeout, (out, err))
+            status = _wait_for_end(process, timeout, (out, err))
         except BoardError:
             if not out.flooded:
                 raise
@@ -209,7 +209,9 @@ def converse(
         process.kill()
 
 
-def _ended(process: Process, timeout: float | None, outputs: Sequence[_Drain]) -> int | None:
+def _wait_for_end(
+    process: Process, timeout: float | None, outputs: Sequence[_StreamReader]
+) -> int | None:
     """Returns a command's status; None after ``timeout`` seconds without output."""
     if timeout is None:
         return process.wait(None)
@@ -222,7 +224,7 @@ def _ended(process: Process, timeout: float | None, outputs: Sequence[_Drain]) -
             return status
 
 
-def silent(where: str, seconds: float) -> BoardError:
+def silent_error(where: str, seconds: float) -> BoardError:
     """Returns the error of an open connection on which the board sends no data."""
     return BoardError(
         f"the board has said nothing for {seconds:g} s, though the connection is there",
@@ -233,7 +235,7 @@ def silent(where: str, seconds: float) -> BoardError:
     )
 
 
-def stalled(where: str) -> BoardError:
+def stalled_error(where: str) -> BoardError:
     """Returns the error of an open connection on which the board accepts no more data."""
     return BoardError(
         f"the connection has stalled: no data was accepted for {timeouts.STALL_S:g} s",
@@ -307,10 +309,10 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
         try:
             frame = read(BlobFrame, parse_json(data[position : max(end, 0)], where))
         except DeviceError as error:
-            raise _wrong_stream(where) from error
+            raise _stream_error(where) from error
         digest, size = frame.digest, frame.size
         if frame.start or size > len(data) - end or digest not in wanted or digest in found:
-            raise _wrong_stream(where)
+            raise _stream_error(where)
         blob = data[end + 1 : end + 1 + size]
         if hashlib.sha256(blob).hexdigest() != digest:
             raise BoardError(
@@ -326,7 +328,7 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
     return found
 
 
-def _wrong_stream(where: str) -> BoardError:
+def _stream_error(where: str) -> BoardError:
     return BoardError(
         "the stream of blobs ended early or is not valid", code="board.protocol", where=where
     )
@@ -412,7 +414,7 @@ class _LocalChild:
 
     def _await_writable(self) -> None:
         if not self._writable.poll(timeouts.STALL_S * 1000):
-            raise stalled(self._where)
+            raise stalled_error(self._where)
 
     def end_input(self) -> None:
         self._in.close()

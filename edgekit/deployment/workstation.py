@@ -16,7 +16,7 @@ from pathlib import Path
 from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, DoctorCheck
 from edgekit.deployment.embedded_sshd import find_sshd
-from edgekit.deployment.ssh import usual_keys
+from edgekit.deployment.ssh import default_keys
 from edgekit.knowledge import cache_folder
 from edgekit.parsing.nvidia import MODULE
 from edgekit.text import listed
@@ -80,7 +80,7 @@ def _ssh() -> Iterator[DoctorCheck]:
 
 def _keys() -> Iterator[DoctorCheck]:
     agent = os.environ.get("SSH_AUTH_SOCK")
-    found = [str(path) for path in usual_keys()]
+    found = [str(path) for path in default_keys()]
     if agent and Path(agent).exists():
         found.append("the SSH agent")
     yield DoctorCheck(

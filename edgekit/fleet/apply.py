@@ -19,16 +19,16 @@ from edgekit.config.loader import Config, open_config
 from edgekit.deployment.client import BoardClient
 from edgekit.documents import Coded, Document
 from edgekit.errors import EdgekitError, UsageError
-from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, place_of
-from edgekit.fleet.bundles import signer_of
+from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, board_address
+from edgekit.fleet.bundles import signing_key_line
 from edgekit.fleet.drive import TAKEN_BACK, UNKNOWN_SIGNER
 from edgekit.fleet.driver import RETRIED_CODES, BoardPool, Deployed, Driver, Found, SshDriver
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.progress import RolloutReporter
-from edgekit.fleet.store import RolloutStore, Row, terms_of
+from edgekit.fleet.store import RolloutStore, Row, deployment_terms
 from edgekit.fleet.waves import ENDED, FleetBoard, RolloutSettings
 from edgekit.knowledge import cache_folder
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.build import check_bundle
 from edgekit.pipeline.steps.bundle import read_bundle
@@ -81,7 +81,7 @@ class Applied(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _AssignedBundle:
     """A board's bundle, and the configuration with its deployment settings."""
 
     bundle: Bundle
@@ -122,15 +122,15 @@ def apply(
     reporter = reporter or RolloutReporter()
     members = select(load_inventory(inventory), selector)
     wanted = _read(members, str(inventory))
-    with _alone(store.folder / "apply.lock"):
+    with _hold_lock(store.folder / "apply.lock"):
         return _Apply(
             store, wanted, parallel, most_failed, accept_host_key, trust_key, reporter, stopped
         ).run([member for member in members if member.name in wanted], str(inventory), selector)
 
 
-def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
+def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _AssignedBundle]:
     """Returns the bundle and configuration of each board, by its name."""
-    read: dict[tuple[Path, Path], _Wanted] = {}
+    read: dict[tuple[Path, Path], _AssignedBundle] = {}
     found = {}
     for member in members:
         release = member.release
@@ -148,7 +148,7 @@ def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
         if key not in read:
             config = open_config(source)
             with Pipeline(config) as pipeline:
-                read[key] = _Wanted(read_bundle(pipeline.context, release.bundle), config)
+                read[key] = _AssignedBundle(read_bundle(pipeline.context, release.bundle), config)
         found[member.name] = read[key]
     if not found:
         raise UsageError(
@@ -162,7 +162,7 @@ def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     with path.open("ab") as lock:
         if not take_lock(lock.fileno()):
             raise UsageError(
@@ -180,7 +180,7 @@ class _Apply:
     def __init__(
         self,
         store: RolloutStore,
-        wanted: dict[str, _Wanted],
+        wanted: dict[str, _AssignedBundle],
         parallel: int,
         most_failed: int,
         accept_host_key: bool,
@@ -200,9 +200,9 @@ class _Apply:
                 str(config.file.name),
                 self._bundle,
                 state_folder=cache_folder(),
-                terms_of=lambda member: terms_of(wanted[member.name].config),
+                terms_of=lambda member: deployment_terms(wanted[member.name].config),
                 accept_host_key=accept_host_key,
-                trust=signer_of(config) if trust_key else None,
+                trust=signing_key_line(config) if trust_key else None,
             )
             for config in {one.config.path: one.config for one in wanted.values()}.values()
         }
@@ -237,7 +237,7 @@ class _Apply:
     def _in_rollouts(self, members: list[FleetBoard]) -> set[str]:
         """Returns the boards in an unfinished rollout of their application."""
         places = {
-            (rollout.facts.app, place_of(row.reached))
+            (rollout.facts.app, board_address(row.reached))
             for rollout in self._store.rollouts()
             if rollout.facts.state not in ENDED
             for row in rollout.boards.values()
@@ -245,7 +245,7 @@ class _Apply:
         return {
             member.name
             for member in members
-            if (self._wanted[member.name].bundle.name, place_of(member)) in places
+            if (self._wanted[member.name].bundle.name, board_address(member)) in places
         }
 
     def _stops(self) -> bool:
@@ -271,7 +271,7 @@ class _Apply:
     def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
         away = error.code in RETRIED_CODES
         self._states[row.name] = "away" if away else "failed"
-        self._errors[row.name] = failure_of(error)
+        self._errors[row.name] = to_failure(error)
         # a refusal by one board is no evidence about the bundle on other boards
         self._failed += not away and family(error.code) != "install"
         self._reporter.board(row.name, "skipped" if away else "failed", self._errors[row.name])
@@ -283,7 +283,7 @@ class _Apply:
         for member in members:
             if (deployed := self._deployed.get(member.name)) is None:
                 continue
-            place, app = place_of(member), self._wanted[member.name].bundle.name
+            place, app = board_address(member), self._wanted[member.name].bundle.name
             known = before.get(place)
             apps = {one.app: one for one in known.apps} if known else {}
             old = apps.get(app)

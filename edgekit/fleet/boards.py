@@ -26,7 +26,7 @@ from edgekit.fleet.status import iso_time
 from edgekit.fleet.store import Rollout, RolloutStore, Row
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from edgekit.knowledge import cache_folder
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit_device.deployment.status import AppStatus
 from edgekit_device.protocol.failure import Failure
 
@@ -138,7 +138,7 @@ class SeenBoards:
             write_json(self._path, known.to_json())
 
 
-def place_of(member: FleetBoard) -> str:
+def board_address(member: FleetBoard) -> str:
     """Returns a board's address, which does not depend on its name in an inventory."""
     board = member.board
     image = f" {board.container.image}" if board.container else ""
@@ -179,7 +179,7 @@ def ask_boards(
             loader=loader,
         ) as client:
             apps = client.status().apps
-        return Answer(at=time.time(), apps=[served(*pair) for pair in sorted(apps.items())])
+        return Answer(at=time.time(), apps=[served_release(*pair) for pair in sorted(apps.items())])
 
     def failed(row: Row, error: EdgekitError, again: bool) -> None:
         errors[row.name] = error
@@ -189,7 +189,7 @@ def ask_boards(
         [Row(member.name, 0, member) for member in members],
         ask,
         begin=lambda row: None,
-        done=lambda row, answer: answers.__setitem__(place_of(row.reached), answer),
+        done=lambda row, answer: answers.__setitem__(board_address(row.reached), answer),
         failed=failed,
     )
     seen = SeenBoards(store.folder)
@@ -198,11 +198,11 @@ def ask_boards(
     rollouts, by_ansible, now = store.rollouts(), saved_runs(store.folder), time.time()
     rows = []
     for member in members:
-        place = place_of(member)
+        place = board_address(member)
         answer = answers.get(place) or _last_known(member, before.get(place), rollouts)
         error = errors.get(member.name)
-        turns = [*_turns(member, rollouts), *_ansible_turns(member, by_ansible)]
-        rows.append(_row(member, answer, error, turns, now))
+        states = [*_rollout_states(member, rollouts), *_ansible_states(member, by_ansible)]
+        rows.append(_row(member, answer, error, states, now))
     return FleetBoards(
         schema="edgekit.fleet.boards/1",
         inventory=str(inventory),
@@ -212,7 +212,7 @@ def ask_boards(
     )
 
 
-def served(app: str, status: AppStatus) -> ServedRelease:
+def served_release(app: str, status: AppStatus) -> ServedRelease:
     """Returns the served release of an application from a board's status."""
     current = status.current_release
     if current is None:
@@ -246,12 +246,12 @@ def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout
     """Yields the rollouts with a board, newest first, each with the board's row."""
     for rollout in rollouts:
         row = rollout.boards.get(member.name)
-        if row is not None and place_of(row.reached) == place_of(member):
+        if row is not None and board_address(row.reached) == board_address(member):
             yield rollout, row
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _RolloutState:
     """A board's state in a rollout; ``at`` is its last change, in seconds since 1970."""
 
     at: float
@@ -261,26 +261,28 @@ class _Turn:
     state: str
 
 
-def _turns(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_Turn]:
+def _rollout_states(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_RolloutState]:
     for rollout, row in _rows(member, rollouts):
         facts = rollout.facts
         at = row.changed_at or facts.created_at
-        yield _Turn(at, facts.app, rollout.name, row.wave + 1, row.state)
+        yield _RolloutState(at, facts.app, rollout.name, row.wave + 1, row.state)
 
 
-def _ansible_turns(member: FleetBoard, runs: list[tuple[float, AnsibleRun]]) -> Iterator[_Turn]:
+def _ansible_states(
+    member: FleetBoard, runs: list[tuple[float, AnsibleRun]]
+) -> Iterator[_RolloutState]:
     """Yields the board's states in Ansible's runs, which identify boards by name only."""
     for at, run in runs:
         for board in run.boards:
             if board.board == member.name:
-                yield _Turn(at, run.app, run.rollout, board.wave, board.state)
+                yield _RolloutState(at, run.app, run.rollout, board.wave, board.state)
 
 
 def _row(
     member: FleetBoard,
     answer: Answer | None,
     error: EdgekitError | None,
-    turns: list[_Turn],
+    turns: list[_RolloutState],
     now: float,
 ) -> InventoryBoard:
     newest = {turn.app: turn for turn in sorted(turns, key=lambda turn: turn.at)}
@@ -307,5 +309,5 @@ def _row(
         seen_at=iso_time(answer.at) if answer else None,
         age_s=round(max(0.0, now - answer.at), 1) if answer else None,
         apps=releases,
-        error=failure_of(error) if error is not None else None,
+        error=to_failure(error) if error is not None else None,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.bundles.files import read, write
 from edgekit.bundles.manifest import Bundle
 from edgekit.config.loader import Config, open_config
-from edgekit.deployment.requirements import backend_of, board_kind
+from edgekit.deployment.requirements import board_kind, choose_backend
 from edgekit.errors import BundleError, ConfigError, Problem
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
@@ -76,7 +76,7 @@ class Bundles:
     def _settle(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
         folder, settled = self._rollout.folder, self._facts.bundles
         if key in settled:
-            return _kept(folder, settled[key])
+            return _read_kept(folder, settled[key])
         config = self._configs[source]
         if config_digest(config) != self._facts.config_digest.get(str(source)):
             raise ConfigError(
@@ -130,7 +130,7 @@ def keep_bundle(folder: Path, bundle: Bundle) -> str:
     return bundle.digest
 
 
-def _kept(folder: Path, digest: str) -> Bundle:
+def _read_kept(folder: Path, digest: str) -> Bundle:
     bundle = read(_path(folder, digest))
     if bundle.digest != digest:
         raise BundleError(
@@ -166,7 +166,7 @@ def config_digest(config: Config) -> str:
     return hashlib.sha256(config.text.encode()).hexdigest()
 
 
-def signer_of(config: Config) -> str:
+def signing_key_line(config: Config) -> str:
     """Returns the line of the public key that signs a configuration's bundles."""
     with Pipeline(config) as pipeline:
         return pipeline.signing.public_key.read_text(encoding="utf-8").strip()
@@ -174,7 +174,7 @@ def signer_of(config: Config) -> str:
 
 def _kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
     """Returns the backend that builds for a board, and the key that boards of one build share."""
-    backend = backend_of(backend_setting, probe, name)
+    backend = choose_backend(backend_setting, probe, name)
     if backend == _REFERENCE:
         return backend, ""
     return backend, "/".join(board_kind(probe.fingerprint)) or name

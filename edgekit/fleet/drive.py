@@ -18,7 +18,7 @@ from edgekit.fleet.hints import ACCEPT_KEY, UNKNOWN_HOST_KEY, action_command, re
 from edgekit.fleet.progress import RolloutReporter
 from edgekit.fleet.store import Rollout, Row
 from edgekit.fleet.waves import LEFT, FleetBoard, State, allowed_failures, least_reached
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.text import counted, listed
 from edgekit_device.protocol.failure import Failure
 
@@ -67,7 +67,7 @@ class Drive:
         """Runs to the end or to a pause; returns the rollout's state."""
         rollout = self._rollout
         if rollout.facts.state == "rolling-back":
-            return self._go_back()
+            return self._roll_back_scope()
         for wave in range(rollout.facts.wave, rollout.waves):
             rollout.set(wave=wave, state="running")
             rows = rollout.wave(wave)
@@ -82,14 +82,21 @@ class Drive:
             if self._strangers:
                 return self._wait_for_keys()
             if requested := self._requested():
-                return self._leave(requested)
+                if requested == "abort":
+                    self._abort_left()
+                return self._end("aborted" if requested == "abort" else "paused")
             if wave + 1 < rollout.waves and (away := self._none_reached(wave)):
                 return self._wait_for_boards(wave, away)
         return self._finish()
 
     def _finish(self) -> str:
         """Ends a rollout after its last wave, if enough boards were reached."""
-        rows = [row for row in self._rollout.boards.values() if not _not_listed(row)]
+        # without the boards that the inventory no longer has
+        rows = [
+            row
+            for row in self._rollout.boards.values()
+            if row.error is None or row.error.code != NOT_LISTED
+        ]
         away = [row.name for row in rows if row.state == "skipped"]
         least = least_reached(self._settings.min_reached, len(rows)) if rows else 0
         if len(rows) - len(away) >= least:
@@ -118,11 +125,6 @@ class Drive:
         ]
 
     # ends other than success
-
-    def _leave(self, requested: str) -> str:
-        if requested == "abort":
-            self._abort_left()
-        return self._end("aborted" if requested == "abort" else "paused")
 
     def _abort_left(self) -> None:
         for row in self._rollout.boards.values():
@@ -187,7 +189,7 @@ class Drive:
         )
         self._reporter.note(f"{error.message}; rolling back the wave")
         self._rollout.set(state="rolling-back", scope=wave, refused=wave, error=error)
-        return self._go_back()
+        return self._roll_back_scope()
 
     def _exceeded(self) -> bool:
         return self._failed > self._allowed
@@ -242,7 +244,7 @@ class Drive:
         )
 
     def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
-        error_facts = failure_of(error)
+        error_facts = to_failure(error)
         if error.code == UNKNOWN_SIGNER:
             error_facts = replace(error_facts, hint=self._unknown_signer())
         if error.code == TAKEN_BACK:
@@ -292,17 +294,17 @@ class Drive:
             rows,
             lambda row: self._driver.serving(self._members[row.name]),
             begin=lambda row: None,
-            done=self._soaked,
-            failed=lambda row, error, again: None if again else self._not_soaked(row, error),
+            done=self._check_soaked,
+            failed=lambda row, error, again: None if again else self._fail_soaked(row, error),
         )
 
-    def _soaked(self, row: Row, digest: str) -> None:
+    def _check_soaked(self, row: Row, digest: str) -> None:
         if digest == row.digest:
             return
         self._rollout.set_board(row.name, serves=digest)
         text = f"it went back to {digest[:12]}" if digest else "it has no current release"
         given = row.digest or ""
-        self._not_soaked(
+        self._fail_soaked(
             row,
             EdgekitError(
                 f"{text} instead of {given[:12]}",
@@ -312,34 +314,34 @@ class Drive:
             ),
         )
 
-    def _not_soaked(self, row: Row, error: EdgekitError) -> None:
+    def _fail_soaked(self, row: Row, error: EdgekitError) -> None:
         self._failed += 1
-        self._set(row, "failed", failure_of(error))
+        self._set(row, "failed", to_failure(error))
 
     # rolling back a wave or a rollout
 
-    def _go_back(self) -> str:
+    def _roll_back_scope(self) -> str:
         """Rolls back the boards in the rollout's ``scope`` that switched."""
         rollout, scope = self._rollout, self._rollout.facts.scope
-        rows = switched(rollout, scope)
+        rows = switched_rows(rollout, scope)
         which = "" if scope is None else f" wave {scope + 1}/{rollout.waves}"
         self._reporter.begin(f"rolling back{which}", "rolled-back", rows)
         if rows:
             self._pool(self._stopped).each(
                 rows,
-                self._back_one,
+                self._roll_back_board,
                 begin=lambda row: None,
-                done=self._is_back,
-                failed=lambda row, error, again: self._not_back(row, error),
+                done=self._record_rollback,
+                failed=lambda row, error, again: self._record_failed_rollback(row, error),
             )
         if self._stopped():
             return "rolling-back"
         self._abort_left()
         if left := [row.name for row in rows if row.name in self._left_behind]:
-            rollout.set(error=self._not_all_back(left))
+            rollout.set(error=self._rollback_failure(left))
         return self._end("failed" if rollout.facts.error else "rolled-back")
 
-    def _not_all_back(self, left: list[str]) -> Failure:
+    def _rollback_failure(self, left: list[str]) -> Failure:
         facts = self._rollout.facts
         name, before, scope = facts.name, facts.error, facts.scope
         problem = f"{listed(left)} could not be rolled back"
@@ -352,14 +354,14 @@ class Drive:
             f"try again: {rollback}",
         )
 
-    def _back_one(self, row: Row) -> bool:
+    def _roll_back_board(self, row: Row) -> bool:
         # the board itself succeeded and goes back because of others: it may get the bundle again
         others_failed = row.wave == self._rollout.facts.refused and row.state != "failed"
         return self._driver.back(
             self._members[row.name], row.digest or "", row.before or "", others_failed=others_failed
         )
 
-    def _is_back(self, row: Row, changed: bool) -> None:
+    def _record_rollback(self, row: Row, changed: bool) -> None:
         if changed and row.serves is not None:
             self._rollout.set_board(row.name, serves=row.before)
         self._left_behind.discard(row.name)
@@ -367,12 +369,12 @@ class Drive:
         if changed or row.state != "failed":
             self._set(row, "rolled-back", row.error)
 
-    def _not_back(self, row: Row, error: EdgekitError) -> None:
+    def _record_failed_rollback(self, row: Row, error: EdgekitError) -> None:
         self._left_behind.add(row.name)
         # the message keeps the first reason; a second attempt to roll back has only its own
         cause = row.cause or (row.error.message if row.error else "")
         message = f"{cause and f'{cause}; '}not rolled back: {error.message}"
-        self._set(row, row.state, replace(failure_of(error), message=message), cause)
+        self._set(row, row.state, replace(to_failure(error), message=message), cause)
 
     # of all of these
 
@@ -388,7 +390,7 @@ class Drive:
         self._reporter.board(row.name, state, error)
 
 
-def switched(rollout: Rollout, scope: int | None) -> list[Row]:
+def switched_rows(rollout: Rollout, scope: int | None) -> list[Row]:
     """Returns the boards of a wave, or of all waves, that a rollout may have changed."""
     return [
         row
@@ -399,8 +401,3 @@ def switched(rollout: Rollout, scope: int | None) -> list[Row]:
         and row.before != row.digest
         and row.state in ("done", "failed", "running", "offline")
     ]
-
-
-def _not_listed(row: Row) -> bool:
-    """Returns True if the inventory no longer has the board."""
-    return row.error is not None and row.error.code == NOT_LISTED

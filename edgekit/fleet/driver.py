@@ -203,7 +203,7 @@ class SshDriver:
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
     """Returns id and digest of the served release; "" if nothing serves."""
-    found = client.releases_of(app).current_release
+    found = client.app_releases(app).current_release
     return ("", "") if found is None else (found.id, found.digest)
 
 
@@ -258,7 +258,7 @@ class BoardPool:
             except EdgekitError as error:
                 answers.put((row, attempt, error))
             except BaseException as error:
-                answers.put((row, attempt, _fault(error)))
+                answers.put((row, attempt, _internal_error(error)))
 
         number = len(ready)
         while True:
@@ -283,7 +283,9 @@ class BoardPool:
                 done(row, answer)
                 continue
             now = self._clock()
-            at = now + self._wait(attempt)
+            wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
+            # boards of one site return together: spread their retries
+            at = now + float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))
             since = away.setdefault(id(row), now)
             again = answer.code in RETRIED_CODES and at < since + self._settings.deadline_s
             failed(row, answer, again)
@@ -291,13 +293,8 @@ class BoardPool:
                 number += 1
                 heapq.heappush(ready, (at, number, attempt + 1, row))
 
-    def _wait(self, attempt: int) -> float:
-        wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
-        # boards of one site return together: spread their retries
-        return float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))
 
-
-def _fault(error: BaseException) -> EdgekitError:
+def _internal_error(error: BaseException) -> EdgekitError:
     return EdgekitError(
         f"internal error: {type(error).__name__}: {error}",
         code="internal",

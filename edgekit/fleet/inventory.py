@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,7 +31,7 @@ from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
 from edgekit.files import named_path, parse_json, read_file, regular
-from edgekit.fleet.waves import FleetBoard, MeantRelease
+from edgekit.fleet.waves import AssignedRelease, FleetBoard
 from edgekit.network.source import is_config_file
 from edgekit.text import listed
 
@@ -119,7 +119,7 @@ def expand(name: str, host: str) -> list[tuple[str, str]]:
     Raises:
         ValueError: Only one of the two has a range, or the ranges differ in length.
     """
-    names, hosts = _every(name), _every(host)
+    names, hosts = _expand_range(name), _expand_range(host)
     if names is None and hosts is None:
         return [(name, host)]
     if names is None or hosts is None:
@@ -129,7 +129,7 @@ def expand(name: str, host: str) -> list[tuple[str, str]]:
     return list(zip(names, hosts, strict=True))
 
 
-def _every(text: str) -> list[str] | None:
+def _expand_range(text: str) -> list[str] | None:
     found = list(_RANGE.finditer(text))
     if not found:
         return None
@@ -145,7 +145,7 @@ def _every(text: str) -> list[str] | None:
     return [f"{text[:start]}{i:0{width}d}{text[end:]}" for i in range(int(first), int(last) + 1)]
 
 
-def by_ansible(path: Path) -> list[FleetBoard]:
+def read_ansible_inventory(path: Path) -> list[FleetBoard]:
     """Returns the boards that ``ansible-inventory --list`` lists for ``path``.
 
     Raises:
@@ -161,20 +161,20 @@ def by_ansible(path: Path) -> list[FleetBoard]:
             hint="pip install 'edgekit[ansible]', or write the inventory as YAML (docs/fleet.md)",
         )
     _check_size(path)
-    output, errors, returned = _list(program, path)
+    output, errors, returned = _run_ansible_inventory(program, path)
     try:
         listing = parse_json(output)
     except (ValueError, RecursionError):
         listing = None
     if returned or not isinstance(listing, dict):
         lines = (errors or output).decode(errors="replace").strip().splitlines()
-        raise _refused(
+        raise _inventory_error(
             f"Ansible cannot read it: {lines[-1] if lines else 'it gave no reason'}", path
         )
-    return _listed(listing, path)
+    return _read_listing(listing, path)
 
 
-def _refused(message: str, path: Path, hint: str = "") -> ConfigError:
+def _inventory_error(message: str, path: Path, hint: str = "") -> ConfigError:
     return ConfigError([Problem(message, str(path), hint)], code="fleet.inventory")
 
 
@@ -196,16 +196,18 @@ def _check_size(path: Path) -> None:
                 if entries > _ENTRIES or total > LARGEST_INVENTORY:
                     break
     except OSError as error:
-        raise _refused(f"cannot be read: {error.strerror}", path) from None
+        raise _inventory_error(f"cannot be read: {error.strerror}", path) from None
     if entries > _ENTRIES:
         hint = "name the file of boards in it"
-        raise _refused(f"the folder contains more than {_ENTRIES:,} files", path, hint)
+        raise _inventory_error(f"the folder contains more than {_ENTRIES:,} files", path, hint)
     if total > LARGEST_INVENTORY:
         message = f"it is larger than {LARGEST_INVENTORY >> 20} MiB"
-        raise _refused(message, path, "give an inventory of boards; docs/fleet.md has examples")
+        raise _inventory_error(
+            message, path, "give an inventory of boards; docs/fleet.md has examples"
+        )
 
 
-def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
+def _run_ansible_inventory(program: str, path: Path) -> tuple[bytes, bytes, int]:
     """Returns stdout, stderr and exit code of ``ansible-inventory --list``.
 
     Raises:
@@ -250,14 +252,16 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
         errors.seek(0)
         said = errors.read(_LARGEST_ERRORS)
     if late.is_set():
-        raise _refused(f"ansible-inventory took longer than {timeouts.ANSIBLE_INVENTORY_S} s", path)
+        raise _inventory_error(
+            f"ansible-inventory took longer than {timeouts.ANSIBLE_INVENTORY_S} s", path
+        )
     if len(output) > _LARGEST_LISTING:
         most = _LARGEST_LISTING >> 20
-        raise _refused(f"ansible-inventory lists more than {most} MiB", path)
+        raise _inventory_error(f"ansible-inventory lists more than {most} MiB", path)
     return output, said, process.returncode
 
 
-def _listed(listing: Mapping[str, Any], path: Path) -> list[FleetBoard]:
+def _read_listing(listing: Mapping[str, Any], path: Path) -> list[FleetBoard]:
     groups: dict[str, list[str]] = {}
 
     def walk(name: str, above: tuple[str, ...]) -> None:
@@ -300,19 +304,15 @@ def _member(
         python=text("edgekit_python", "ansible_python_interpreter") or Board("").python,
     )
     labels = {group: "" for group in groups if group not in _OWN}
-    labels.update(_labels(values.get("edgekit_labels")))
+    if isinstance(given := values.get("edgekit_labels"), dict):
+        labels.update((str(key), str(value)) for key, value in given.items())
     return FleetBoard(
         board,
         labels,
         named_path(folder, config) if config else None,
         where,
-        MeantRelease(named_path(folder, bundle)) if bundle else None,
+        AssignedRelease(named_path(folder, bundle)) if bundle else None,
     )
-
-
-def _labels(given: Any) -> Iterator[tuple[str, str]]:
-    for key, value in given.items() if isinstance(given, dict) else ():
-        yield str(key), str(value)
 
 
 def find_program(name: str) -> str | None:
@@ -331,17 +331,17 @@ def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
     path = Path(path)
     if path.is_dir() or not is_config_file(path):
         if not path.exists():
-            raise _missing(path)
-        return _checked(by_ansible(path), path)
+            raise _missing_error(path)
+        return _check_distinct(read_ansible_inventory(path), path)
     document = _parse(path)
     if isinstance(document.value, dict) and not {"version", "boards"} & set(document.value):
-        members = by_ansible(path)
+        members = read_ansible_inventory(path)
     else:
-        members = _own(document, path.parent)
-    return _checked(members, path)
+        members = _read_document(document, path.parent)
+    return _check_distinct(members, path)
 
 
-def _missing(path: Path) -> ConfigError:
+def _missing_error(path: Path) -> ConfigError:
     hint = "give a YAML file of boards (docs/fleet.md) or an Ansible inventory"
     return ConfigError(
         [Problem("the inventory does not exist", str(path), hint)], code="fleet.no-inventory"
@@ -352,7 +352,7 @@ def _parse(path: Path) -> YamlDocument:
     try:
         text = read_file(path, LARGEST_YAML).decode("utf-8")
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise _missing_error(path) from None
     except UnicodeDecodeError as error:
         problem = Problem(f"not UTF-8 text (byte {error.start})", str(path))
         raise ConfigError([problem], code="fleet.inventory") from None
@@ -362,7 +362,7 @@ def _parse(path: Path) -> YamlDocument:
     return parse_yaml(text, str(path), most=_NODES)
 
 
-def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
+def _read_document(document: YamlDocument, folder: Path) -> list[FleetBoard]:
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else "not a mapping of keys"
         problem = Problem(f"the inventory is {kind}", f"{document.name}:1:1", "version: 1")
@@ -380,7 +380,7 @@ def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
                 members += _members(row, file.defaults, folder, where)
             except ValueError as fault:
                 problems.append(Problem(str(fault), where))
-        members, wrong = _meant(document, file.releases, members, folder)
+        members, wrong = _assign_releases(document, file.releases, members, folder)
         problems += wrong
     if problems:
         raise ConfigError(problems, code="fleet.inventory")
@@ -414,21 +414,23 @@ def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> lis
     return made
 
 
-def _meant(
+def _assign_releases(
     document: YamlDocument, releases: list[ReleaseFile], members: list[FleetBoard], folder: Path
 ) -> tuple[list[FleetBoard], list[Problem]]:
     """Returns the boards with their assigned releases, and the faults of the release rows."""
     rows, problems = [], []
     for index, row in enumerate(releases):
-        release = MeantRelease(named_path(folder, row.bundle), named_path(folder, row.config))
+        release = AssignedRelease(named_path(folder, row.bundle), named_path(folder, row.config))
         try:
             rows.append((parse_selector(row.select) if row.select else [], release))
         except UsageError as error:
             where = document.where(("releases", index, "select"))
             problems.append(Problem(error.message.removeprefix("--select "), where, error.hint))
 
-    def of(member: FleetBoard) -> MeantRelease | None:
-        fits = (release for terms, release in rows if all(_fits(member, *term) for term in terms))
+    def of(member: FleetBoard) -> AssignedRelease | None:
+        fits = (
+            release for terms, release in rows if all(_matches(member, *term) for term in terms)
+        )
         return next(fits, None)
 
     return [replace(member, release=of(member)) for member in members], problems
@@ -464,7 +466,7 @@ def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
     return Problem(f"{shown}: {message}", where, hint)
 
 
-def _checked(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...]:
+def _check_distinct(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...]:
     """Returns the boards of an inventory if all differ.
 
     Raises:
@@ -533,7 +535,7 @@ def parse_selector(text: str) -> list[tuple[str, bool, str | None]]:
     return terms
 
 
-def _fits(member: FleetBoard, key: str, wanted: bool, pattern: str | None) -> bool:
+def _matches(member: FleetBoard, key: str, wanted: bool, pattern: str | None) -> bool:
     value = {**member.labels, "name": member.name}.get(key)
     met = value is not None and (pattern is None or fnmatchcase(value, pattern))
     return met is wanted
@@ -550,17 +552,17 @@ def select(members: Iterable[FleetBoard], text: str | None) -> tuple[FleetBoard,
     if not text:
         return every
     terms = parse_selector(text)
-    chosen = tuple(m for m in every if all(_fits(m, *term) for term in terms))
+    chosen = tuple(m for m in every if all(_matches(m, *term) for term in terms))
     if not chosen:
         raise UsageError(
             f"--select {text!r} matches no board of the inventory",
             code="fleet.nothing-selected",
-            hint=f"labels in the inventory: {_known(every)}",
+            hint=f"labels in the inventory: {_known_labels(every)}",
         )
     return chosen
 
 
-def _known(members: Iterable[FleetBoard]) -> str:
+def _known_labels(members: Iterable[FleetBoard]) -> str:
     values: dict[str, set[str]] = {}
     for member in members:
         for key, value in member.labels.items():

@@ -16,8 +16,14 @@ from pathlib import Path
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.fleet.ansible.run import AnsibleRun, ansible_heads, saved_run
-from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
-from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched
+from edgekit.fleet.bundles import (
+    Bundles,
+    config_digest,
+    first_bundles,
+    keep_bundle,
+    signing_key_line,
+)
+from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched_rows
 from edgekit.fleet.driver import Driver, SshDriver
 from edgekit.fleet.hints import (
     action_command,
@@ -33,10 +39,10 @@ from edgekit.fleet.status import (
     FleetRollout,
     Rehearsal,
     RehearsedBoard,
-    document_of,
-    listing_of,
+    rollout_document,
+    rollout_listing,
 )
-from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, terms_of
+from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, deployment_terms
 from edgekit.fleet.waves import (
     DEFAULT_WAVES,
     ENDED,
@@ -80,7 +86,7 @@ class Fleet:
         accept_host_key: bool = False,
     ) -> None:
         self.store = RolloutStore(folder or state_folder())
-        self._driver_for = driver_for or partial(_over_ssh, accept_host_key=accept_host_key)
+        self._driver_for = driver_for or partial(_ssh_driver, accept_host_key=accept_host_key)
         self.reporter = reporter or RolloutReporter()
         self._progress = progress
         self._notes: list[str] = []
@@ -115,7 +121,7 @@ class Fleet:
         check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
         least_reached(settings.min_reached, sum(map(len, split)))
-        opened = configs[_place(config)]
+        opened = configs[_absolute_path(config)]
         app = str(opened.file.name)
         name = self._new_name(name, app)
         # if a bundle cannot be built, no rollout is recorded
@@ -124,14 +130,14 @@ class Fleet:
         facts = RolloutFacts(
             name=name,
             app=app,
-            config=_place(config),
+            config=_absolute_path(config),
             config_digest={key: config_digest(one) for key, one in configs.items()},
-            bundle=_place(bundle) if bundle else None,
+            bundle=_absolute_path(bundle) if bundle else None,
             bundles={key: keep_bundle(self.store.folder, one) for key, one in made.items()},
-            inventory=_place(inventory),
+            inventory=_absolute_path(inventory),
             selector=selector,
             settings=settings,
-            terms={key: terms_of(one) for key, one in configs.items()},
+            terms={key: deployment_terms(one) for key, one in configs.items()},
             trust=trust_key,
             canary=canary,
             waves=waves,
@@ -161,7 +167,7 @@ class Fleet:
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
         configs, split = _read(config, inventory, selector, canary, waves)
-        app = str(configs[_place(config)].file.name)
+        app = str(configs[_absolute_path(config)].file.name)
         rows = tuple(
             RehearsedBoard(member.name, member.board.host, number)
             for number, wave in enumerate(split, 1)
@@ -179,7 +185,7 @@ class Fleet:
         _check_wave(rollout, wave)
         rows = tuple(
             RehearsedBoard(row.name, row.host, row.wave + 1, row.digest, row.before)
-            for row in switched(rollout, wave)
+            for row in switched_rows(rollout, wave)
         )
         return Rehearsal("rollback", name, rollout.facts.app, rows)
 
@@ -192,7 +198,7 @@ class Fleet:
         rollout = self.rollout(name)
         with rollout.driven():
             self._reopen(rollout)
-            return self._driven(rollout, stopped)
+            return self._drive(rollout, stopped)
 
     def roll_back(
         self, name: str, *, wave: int | None = None, stopped: Callable[[], bool] = lambda: False
@@ -203,7 +209,7 @@ class Fleet:
             _check_wave(rollout, wave)
             rollout.request("")
             rollout.set(state="rolling-back", scope=wave, error=None)
-            return self._driven(rollout, stopped)
+            return self._drive(rollout, stopped)
 
     def request(self, name: str, action: str) -> str:
         """Requests "pause" or "abort"; returns the state, "pausing" while its driver ends.
@@ -214,7 +220,7 @@ class Fleet:
         rollout = self.rollout(name)
         state, alive = rollout.facts.state, rollout.is_driven()
         if state in ENDED:
-            raise _ended(rollout)
+            raise _ended_error(rollout)
         if state == "rolling-back" and (alive or action == "pause"):
             hint = f"{action_command('resume', name, self.store.folder)} continues that"
             if alive:
@@ -263,12 +269,12 @@ class Fleet:
 
     def listing(self) -> FleetListing:
         """Returns all rollouts, also those by Ansible."""
-        return listing_of(self.store, ansible_heads(self.store.folder))
+        return rollout_listing(self.store, ansible_heads(self.store.folder))
 
     def document(self, name: str) -> FleetRollout:
         """Returns a rollout's document from its present state."""
         rollout = self.rollout(name)
-        return document_of(rollout, driven=rollout.is_driven(), notes=self._notes)
+        return rollout_document(rollout, driven=rollout.is_driven(), notes=self._notes)
 
     def _new_name(self, name: str | None, app: str) -> str:
         there = {rollout.name: rollout for rollout in self.store.rollouts()}
@@ -282,14 +288,14 @@ class Fleet:
             )
         return name
 
-    def _driven(self, rollout: Rollout, stopped: Callable[[], bool]) -> FleetRollout:
+    def _drive(self, rollout: Rollout, stopped: Callable[[], bool]) -> FleetRollout:
         rollout.set(driver=f"process {os.getpid()} on {socket.gethostname()}")
-        members = _members_now(rollout, self._note)
+        members = _current_members(rollout, self._note)
         bundles = Bundles(rollout, progress=self._progress)
         driver = self._driver_for(rollout, bundles)
         Drive(rollout, members, driver, self.reporter, stopped=stopped).run()
         self.reporter.end()
-        return document_of(rollout, driven=False, notes=self._notes)
+        return rollout_document(rollout, driven=False, notes=self._notes)
 
     def _reopen(self, rollout: Rollout) -> None:
         """Reopens a rollout; if it was complete, skipped boards are tried again."""
@@ -298,7 +304,7 @@ class Fleet:
             return
         skipped = [row for row in rollout.boards.values() if row.state == "skipped"]
         if state in ENDED and (state != "done" or not skipped):
-            raise _ended(rollout)
+            raise _ended_error(rollout)
         error = rollout.facts.error
         if state == "done" or (error is not None and error.code == TOO_FEW_REACHED):
             for row in skipped:
@@ -312,7 +318,7 @@ class Fleet:
         self.reporter.note(text)
 
 
-def _ended(rollout: Rollout) -> UsageError:
+def _ended_error(rollout: Rollout) -> UsageError:
     name, state, error = rollout.name, rollout.facts.state, rollout.facts.error
     failed = state == "failed"
     codes = {row.error.code for row in rollout.boards.values() if row.error is not None}
@@ -347,20 +353,20 @@ def _read(
     """Returns a rollout's configurations by path (the given and the boards' own), and its waves."""
     members = select(load_inventory(inventory), selector)
     opened = open_config(config)
-    configs = {_place(config): opened}
+    configs = {_absolute_path(config): opened}
     for member in members:
         if member.config is not None and str(member.config) not in configs:
             own = open_config(member.config)
-            configs[str(member.config)] = _of_app(own, str(opened.file.name), member)
+            configs[str(member.config)] = _app_config(own, str(opened.file.name), member)
     return configs, make_waves(members, canary, waves)
 
 
-def _place(path: str | Path) -> str:
+def _absolute_path(path: str | Path) -> str:
     """Returns a file's absolute path, because a rollout may be resumed from another folder."""
     return str(Path(path).absolute())
 
 
-def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
+def _app_config(config: Config, app: str, member: FleetBoard) -> Config:
     """Returns a board's own configuration if it has the rollout's application."""
     if config.file.name != app:
         problem = Problem(
@@ -373,12 +379,12 @@ def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
     return config
 
 
-def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> Driver:
+def _ssh_driver(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> Driver:
     """Returns the SSH driver of a rollout's boards, with the terms from its start."""
     facts, trust = rollout.facts, None
     if facts.trust:
         with contextlib.suppress(ConfigError):  # the file may be gone; boards already trust the key
-            trust = signer_of(open_config(facts.config))
+            trust = signing_key_line(open_config(facts.config))
     return SshDriver(
         facts.app,
         bundles,
@@ -391,7 +397,7 @@ def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> D
     )
 
 
-def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, FleetBoard]:
+def _current_members(rollout: Rollout, note: Callable[[str], None]) -> dict[str, FleetBoard]:
     """Returns the boards' addresses from the inventory, else from the rollout's record.
 
     Args:

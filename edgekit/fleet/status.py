@@ -204,7 +204,7 @@ class Rehearsal(FormerDict):
     schema: str = member(choice("edgekit.fleet.rehearsal/1"), default="edgekit.fleet.rehearsal/1")
 
 
-def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) -> FleetRollout:
+def rollout_document(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) -> FleetRollout:
     """Returns a rollout with its waves and boards.
 
     Args:
@@ -222,9 +222,9 @@ def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) ->
     )
 
 
-def listing_of(store: RolloutStore, ansible: Sequence[AnsibleHead] = ()) -> FleetListing:
+def rollout_listing(store: RolloutStore, ansible: Sequence[AnsibleHead] = ()) -> FleetListing:
     """Returns all rollouts, with Ansible's in ``ansible``."""
-    heads = tuple(_head(one, one.is_driven()) for one in store.rollouts())
+    heads = tuple(_head(rollout, rollout.is_driven()) for rollout in store.rollouts())
     return FleetListing(heads, tuple(ansible))
 
 

@@ -99,7 +99,7 @@ class Terms:
     policy: Policy = member(read_policy)
 
 
-def terms_of(config: Config) -> Terms:
+def deployment_terms(config: Config) -> Terms:
     """Returns the terms that ``edgekit deploy`` sends with a bundle."""
     deploy = config.file.deploy
     return Terms(deploy.keep, deploy.health.policy())
@@ -176,7 +176,7 @@ class Rollout:
         self.facts = read(RolloutFacts, first)
         self.boards = {row.name: row for row in self.facts.boards}
         for change in changes:
-            self._take(read(_Change, change))
+            self._apply(read(_Change, change))
 
     @property
     def name(self) -> str:
@@ -239,9 +239,9 @@ class Rollout:
                 file.write(json.dumps(write(change)).encode() + b"\n")
                 file.flush()
                 os.fsync(append)
-            self._take(change)
+            self._apply(change)
 
-    def _take(self, change: _Change) -> None:
+    def _apply(self, change: _Change) -> None:
         changed: Row | RolloutFacts = self.facts
         if change.board is not None:
             changed = row = self.boards[change.board]
@@ -277,7 +277,7 @@ class Rollout:
             UsageError: "fleet.driven", with the process that drives it.
         """
         with self.path.open("r+b") as file:
-            if not _held(file.fileno()):
+            if not _is_locked(file.fileno()):
                 who = _read(self.path).facts.driver or "another process"
                 raise UsageError(
                     f"{self.name} is already driven by {who}",
@@ -302,7 +302,7 @@ class Rollout:
         return False
 
 
-def _held(descriptor: int) -> bool:
+def _is_locked(descriptor: int) -> bool:
     # is_driven() also takes the lock briefly
     for pause in timeouts.ROLLOUT_LOCK_S:
         with contextlib.suppress(BlockingIOError):

@@ -42,10 +42,11 @@ DEFAULT_WAVES = "10%,50%,100%"
 #: Share of a rollout's boards to reach, rounded down, at least one.
 MIN_REACHED = "80%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
+_SECONDS = number(0.0, 1e12)
 
 
 @document(frozen=True)
-class MeantRelease:
+class AssignedRelease:
     """The release that an inventory assigns to a board.
 
     Attributes:
@@ -73,15 +74,12 @@ class FleetBoard:
     labels: Mapping[str, str] = codec.member(mapping(text()), default=dict)
     config: Path | None = codec.member(nullable(path), default=None)
     where: str = codec.member(text(), default="")
-    release: MeantRelease | None = codec.member(record(MeantRelease), absent=None)
+    release: AssignedRelease | None = codec.member(record(AssignedRelease), absent=None)
 
     @property
     def name(self) -> str:
         """The board's name."""
         return self.board.name
-
-
-_SECONDS = number(0.0, 1e12)
 
 
 @document(frozen=True)
@@ -124,7 +122,7 @@ def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[l
     Raises:
         UsageError: The steps do not increase, or do not end with all boards.
     """
-    ends = _ends(waves, len(members))
+    ends = _wave_ends(waves, len(members))
     ordered = _kinds_first(members, canary)
     made, at = [], 0
     for end in [min(canary, len(members)), *ends]:
@@ -134,27 +132,27 @@ def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[l
     return made
 
 
-def _ends(waves: str, count: int) -> list[int]:
+def _wave_ends(waves: str, count: int) -> list[int]:
     ends, last = [], (0.0, "0")
     for step in waves.split(","):
         found = _STEP.fullmatch(step)
         number = int(found[1]) if found else 0
         if found is None or number < 1 or (found[2] and number > 100):
-            raise _wrong(
+            raise _waves_error(
                 f"--waves {waves!r}: {step.strip()!r} is neither a number of boards nor a "
                 "percentage"
             )
         share = number / 100 if found[2] else min(1.0, number / count)
         if share < last[0]:
-            raise _wrong(f"--waves {waves!r}: {step.strip()} comes after {last[1]}")
+            raise _waves_error(f"--waves {waves!r}: {step.strip()} comes after {last[1]}")
         last = (share, step.strip())
         ends.append(-(-number * count // 100) if found[2] else min(number, count))
     if ends[-1] < count:
-        raise _wrong(f"--waves {waves!r} ends at {ends[-1]} of {count} boards")
+        raise _waves_error(f"--waves {waves!r} ends at {ends[-1]} of {count} boards")
     return ends
 
 
-def _wrong(message: str) -> UsageError:
+def _waves_error(message: str) -> UsageError:
     hint = f"each step is the total so far, and the last is 100%: --waves {DEFAULT_WAVES}"
     return UsageError(message, code="fleet.waves", hint=hint)
 

@@ -64,11 +64,11 @@ def parse_size(text: str) -> SizeExpression:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ValueError(f"{text!r} is no expression; {_FORM}") from None
-    _check(tree, text)
+    _check_syntax(tree, text)
     return SizeExpression(text, tree)
 
 
-def _check(tree: ast.expr, text: str) -> None:
+def _check_syntax(tree: ast.expr, text: str) -> None:
     """Raises ValueError for unsupported syntax, and for an input without an index."""
     match tree:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
@@ -77,17 +77,17 @@ def _check(tree: ast.expr, text: str) -> None:
             if _INPUT.fullmatch(name):
                 raise ValueError(f"{name} is an input in {text!r}: write {name}[0] for a size")
         case ast.Subscript(value=ast.Name(), slice=index):
-            _check(index, text)
+            _check_syntax(index, text)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            _check(left, text)
-            _check(right, text)
+            _check_syntax(left, text)
+            _check_syntax(right, text)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            _check(operand, text)
+            _check_syntax(operand, text)
         case ast.Call(func=ast.Name(id=name), args=[_, *_] as values, keywords=[]) if (
             name in _FUNCTIONS
         ):
             for value in values:
-                _check(value, text)
+                _check_syntax(value, text)
         case _:
             raise ValueError(f"{ast.unparse(tree)} cannot stand in {text!r}; {_FORM}")
 
@@ -125,7 +125,7 @@ class _Evaluation:
         if isinstance(value, int):
             return value
         if value is None:
-            raise ValueError(f"it has no attribute {name!r}; {self._known()}")
+            raise ValueError(f"it has no attribute {name!r}; {self._describe_numbers()}")
         if isinstance(value, list):
             raise ValueError(f"its attribute {name!r} is a list: write {name}[0]")
         raise ValueError(f"its attribute {name!r} is no whole number")
@@ -140,14 +140,14 @@ class _Evaluation:
         else:
             values = self._attributes.get(name)
             if values is None:
-                raise ValueError(f"it has no attribute {name!r}; {self._known()}")
+                raise ValueError(f"it has no attribute {name!r}; {self._describe_numbers()}")
             if not isinstance(values, list) or not all(isinstance(one, int) for one in values):
                 raise ValueError(f"its attribute {name!r} is no list of whole numbers")
         if not -len(values) <= index < len(values):
             raise ValueError(f"{name} has {len(values)} values, so there is no {name}[{index}]")
         return int(values[index])
 
-    def _known(self) -> str:
+    def _describe_numbers(self) -> str:
         numbers = [
             name
             for name, value in self._attributes.items()

@@ -39,7 +39,7 @@ def module_file(spec: str, folders: Sequence[Path], failure: Failure, hint: str)
     Raises:
         EdgekitError: ``spec`` is malformed, or the module does not exist.
     """
-    module, _ = _parts(spec, failure, hint)
+    module, _ = _split_spec(spec, failure, hint)
     invalidate_caches()
     places: Any = [str(folder.absolute()) for folder in folders] + sys.path
     names = module.split(".")
@@ -62,7 +62,7 @@ def module_file(spec: str, folders: Sequence[Path], failure: Failure, hint: str)
     return Path(found.origin)
 
 
-def _parts(spec: str, failure: Failure, hint: str) -> tuple[str, str]:
+def _split_spec(spec: str, failure: Failure, hint: str) -> tuple[str, str]:
     module, _, function = spec.removeprefix(PYTHON).partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
         form = f"{PYTHON if spec.startswith(PYTHON) else ''}module:function"
@@ -108,7 +108,7 @@ class UserFunction:
         """
         if self._loaded is not None:
             return self._loaded
-        module, function = _parts(self.spec, self._failure, self._hint)
+        module, function = _split_spec(self.spec, self._failure, self._hint)
         self._drop_other_module(module)
         with self.watched():
             found = getattr(import_module(module), function, None)
@@ -184,7 +184,7 @@ class UserFunction:
         invalidate_caches()
 
 
-def kind_of(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """Returns a value's type for a message."""
     return "None" if value is None else f"a value of type {type(value).__name__}"
 

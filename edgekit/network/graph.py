@@ -84,7 +84,7 @@ class Node:
         return (*self.inputs, *self.outputs, *captured)
 
 
-def node_of(proto: onnx.NodeProto) -> Node:
+def read_node(proto: onnx.NodeProto) -> Node:
     """Returns a node of a model as a Node."""
     attrs = {item.name: _attribute(item) for item in proto.attribute}
     domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -102,7 +102,7 @@ def _attribute(item: onnx.AttributeProto) -> Any:
     return value
 
 
-def proto_of(node: Node) -> onnx.NodeProto:
+def node_proto(node: Node) -> onnx.NodeProto:
     """Returns a node as ONNX's protobuf message."""
     if node.proto is not None:
         return node.proto
@@ -119,27 +119,27 @@ def form(node: Node) -> int:
     """
     if not node.known:
         pairs = sorted(node.attrs.items()) if node.attrs else ()
-        attrs = tuple((key, _plain(value)) for key, value in pairs)
+        attrs = tuple((key, _hashable(value)) for key, value in pairs)
         # as text, to distinguish 1 from 1.0
-        node.known.append(_numbered(node.op, node.domain, repr(attrs)))
+        node.known.append(_form_number(node.op, node.domain, repr(attrs)))
     return node.known[0]
 
 
 @lru_cache(_REMEMBERED_FORMS)
-def _numbered(op: str, domain: str, attrs: str) -> int:
-    return next(_numbers())
+def _form_number(op: str, domain: str, attrs: str) -> int:
+    return next(_form_counter())
 
 
 @lru_cache(1)
-def _numbers() -> Iterator[int]:
+def _form_counter() -> Iterator[int]:
     return count()
 
 
-def _plain(value: Any) -> Hashable:
+def _hashable(value: Any) -> Hashable:
     if isinstance(value, int | float | str | bytes):
         return value
     if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_hashable, value))
     return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
 
@@ -226,7 +226,7 @@ class OnnxGraph:
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.weights = weights
         self.plugins = plugins
-        self._nodes = {node.name: node_of(node) for node in graph.node}
+        self._nodes = {node.name: read_node(node) for node in graph.node}
         self._producers = {n: node for node in self._nodes.values() for n in node.outputs if n}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
@@ -322,14 +322,14 @@ class OnnxGraph:
         found: dict[str, onnx.NodeProto] = {}
         for node in self._nodes.values():
             if all(self.constant(name) or name in found for name in node.reads()):
-                found.update(dict.fromkeys(filter(None, node.outputs), proto_of(node)))
+                found.update(dict.fromkeys(filter(None, node.outputs), node_proto(node)))
         return found
 
     @cached_property
     def computed(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes that depend on an activation, in graph order."""
         return tuple(
-            proto_of(node)
+            node_proto(node)
             for node in self._nodes.values()
             if not any(name in self.derived for name in node.outputs)
         )
@@ -428,7 +428,7 @@ class OnnxGraph:
                 )
         needed = [name for name in dict.fromkeys([*used, *outputs]) if self.constant(name)]
         part = helper.make_graph(
-            [proto_of(node) for node in chosen],
+            [node_proto(node) for node in chosen],
             self.name,
             [infos[name] for name in inputs],
             [infos[name] for name in outputs],

@@ -121,7 +121,7 @@ def mixing_node(graph: OnnxGraph) -> str:
         varying = [name for name in node.reads() if not _is_fixed(graph, name)]
         if not varying:
             continue
-        why = _fault(graph, node, varying, batch[0])
+        why = _mixing_reason(graph, node, varying, batch[0])
         if why:
             return f"{node.op} {node.name}: {why}"
     return ""
@@ -131,7 +131,7 @@ def _is_fixed(graph: OnnxGraph, name: str) -> bool:
     return graph.constant(name) or name in graph.derived
 
 
-def _fault(graph: OnnxGraph, node: Node, varying: Sequence[str], batch: int) -> str:
+def _mixing_reason(graph: OnnxGraph, node: Node, varying: Sequence[str], batch: int) -> str:
     """Returns the reason why a node may mix the batch; "" if it does not."""
     if node.domain or graph.plugin(node) is not None or node.name in graph.opaque:
         return "it is no operator of ONNX"
@@ -155,19 +155,19 @@ def _pointwise(graph: OnnxGraph, node: Node) -> str:
     return ""
 
 
-def _first_alone(graph: OnnxGraph, node: Node) -> str:
+def _only_first_varies(graph: OnnxGraph, node: Node) -> str:
     if node.attrs.get("training_mode"):
         return "it trains on the batch"
     others = [name for name in node.inputs[1:] if name and not _is_fixed(graph, name)]
     return "its other inputs vary" if others else ""
 
 
-def _along(graph: OnnxGraph, node: Node) -> str:
+def _along_axis(graph: OnnxGraph, node: Node) -> str:
     axis = int(node.attrs.get("axis", _ALONG[node.op]))
     rank = len(graph.shape(node.inputs[0]))
     if (axis + rank if axis < 0 else axis) == 0:
         return "its axis is the batch"
-    return "" if node.op == "Concat" else _first_alone(graph, node)
+    return "" if node.op == "Concat" else _only_first_varies(graph, node)
 
 
 def _reduction(graph: OnnxGraph, node: Node) -> str:
@@ -189,7 +189,7 @@ def _transpose(graph: OnnxGraph, node: Node) -> str:
 def _resize(graph: OnnxGraph, node: Node) -> str:
     if node.attrs.get("coordinate_transformation_mode") == _CROP:
         return "it crops"
-    return _first_alone(graph, node)
+    return _only_first_varies(graph, node)
 
 
 def _pad(graph: OnnxGraph, node: Node) -> str:
@@ -210,14 +210,14 @@ def _slice(graph: OnnxGraph, node: Node) -> str:
     rank = len(graph.shape(node.inputs[0]))
     if not axes or 0 in {axis + rank if axis < 0 else axis for axis in axes}:
         return "it cuts the batch"
-    return _first_alone(graph, node)
+    return _only_first_varies(graph, node)
 
 
 def _gemm(graph: OnnxGraph, node: Node) -> str:
     bias = graph.shape(node.inputs[2]) if node.input(2) else ()
     if node.attrs.get("transA") or (len(bias) == 2 and bias[0] != 1):
         return "it mixes the rows"
-    return _first_alone(graph, node)
+    return _only_first_varies(graph, node)
 
 
 def _matmul(graph: OnnxGraph, node: Node) -> str:
@@ -237,10 +237,10 @@ def _matmul(graph: OnnxGraph, node: Node) -> str:
 
 _RULES: dict[str, Callable[[OnnxGraph, Node], str]] = {
     **dict.fromkeys(_POINTWISE, _pointwise),
-    **dict.fromkeys(_PICTURES, _first_alone),
-    **dict.fromkeys(_ALONG, _along),
+    **dict.fromkeys(_PICTURES, _only_first_varies),
+    **dict.fromkeys(_ALONG, _along_axis),
     # the elements of an entry stay together if the first axis remains the batch
-    **dict.fromkeys(_LEADING, _first_alone),
+    **dict.fromkeys(_LEADING, _only_first_varies),
     "Gemm": _gemm,
     "MatMul": _matmul,
     "Pad": _pad,

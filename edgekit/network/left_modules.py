@@ -68,17 +68,16 @@ def left_paths(names: Sequence[str], globs: Sequence[str]) -> dict[str, list[str
     for glob, matched in found.items():
         if not matched:
             near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3)
+            are = "are" if len(near) > 1 else "is"
             raise UsageError(
                 f"no module matches {glob!r}",
                 code="torch.leave",
                 where="leave",
-                hint=_nearest(near) if near else "the network has no modules",
+                hint=f"the nearest {are} {', '.join(near)}"
+                if near
+                else "the network has no modules",
             )
     return found
-
-
-def _nearest(names: Sequence[str]) -> str:
-    return f"the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}"
 
 
 def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[Model]]:
@@ -206,12 +205,12 @@ def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftModule]:
     steps: list[CompiledPart | LeftModule] = []
     for stage in range(max([*stages, *left], default=0) + 1):
         if stage in stages:
-            steps.append(_compiled(model, stages[stage]))
-        steps.extend(_left(model, node) for node in left.get(stage, ()))
+            steps.append(_compiled_part(model, stages[stage]))
+        steps.extend(_left_module(model, node) for node in left.get(stage, ()))
     return steps
 
 
-def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPart:
+def _compiled_part(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPart:
     made = {name for node in nodes for name in node.output if name}
     wanted = [name for node in nodes for name in reads(node)]
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -238,7 +237,7 @@ def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPa
     return CompiledPart(cut, inputs, outputs)
 
 
-def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftModule:
+def _left_module(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftModule:
     known = {
         value.name: value.type.tensor_type
         for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)

@@ -39,9 +39,13 @@ SAME_VALUES = frozenset(
 _CHUNK = 1 << 20
 # digest by id of a read-only array, checked against the array itself: a graph's edits keep its
 # weights
-_known: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
+_digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 # prefix of edgekit's own metadata; other metadata do not describe the model after edgekit's edits
 _PREFIX = "edgekit."
+#: The default TensorRT release of layers: that of JetPack 6.2.
+FOLLOWED = "10.3"
+#: Kinds of layers that only change a tensor's shape or order.
+SHUFFLES = frozenset({"SHUFFLE", "SQUEEZE", "UNSQUEEZE"})
 
 
 class DeferredStep:
@@ -109,7 +113,7 @@ class Deferred:
         """
         known = self._value() if self._value is not None else None
         if known is None:
-            known = _computed(self.step)[self.output].view()
+            known = _run_step(self.step)[self.output].view()
             known.flags.writeable = False
             self._value = weakref.ref(known)
         return known
@@ -119,12 +123,12 @@ class Deferred:
 Constant: TypeAlias = Union["np.ndarray", Deferred]
 
 
-def real(value: Constant) -> np.ndarray:
+def materialise(value: Constant) -> np.ndarray:
     """Returns the values, computed if necessary."""
     return value.value() if isinstance(value, Deferred) else value
 
 
-def _computed(last: DeferredStep) -> Mapping[str, np.ndarray]:
+def _run_step(last: DeferredStep) -> Mapping[str, np.ndarray]:
     """Returns a step's outputs. Each step that it depends on runs once; results are freed after
     their last reader."""
     order = _order(last)
@@ -166,7 +170,7 @@ class Weights(Mapping[str, "np.ndarray"]):
         self._entries = dict(made)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return real(self._entries[name])
+        return materialise(self._entries[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -210,12 +214,6 @@ def joined_weights(
     """
     there = entries(other)
     return weight_arrays({**entries(own), **{name: there[name] for name in names}})
-
-
-#: The default TensorRT release of layers: that of JetPack 6.2.
-FOLLOWED = "10.3"
-#: Kinds of layers that only change a tensor's shape or order.
-SHUFFLES = frozenset({"SHUFFLE", "SQUEEZE", "UNSQUEEZE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +491,7 @@ class Body:
     network: Network
 
 
-def frozen(array: np.ndarray) -> np.ndarray:
+def read_only(array: np.ndarray) -> np.ndarray:
     """Returns the array itself if it is read-only, otherwise a read-only view."""
     if not array.flags.writeable:
         return array
@@ -527,7 +525,7 @@ def _digest(value: Constant) -> str:
 
 
 def _array_digest(array: np.ndarray) -> str:
-    entry = _known.get(id(array))
+    entry = _digests.get(id(array))
     if entry is not None and entry[0]() is array:
         return entry[1]
     import hashlib
@@ -538,7 +536,7 @@ def _array_digest(array: np.ndarray) -> str:
     found = total.hexdigest()
     if not array.flags.writeable:
         key = id(array)
-        _known[key] = (weakref.ref(array, lambda _: _known.pop(key, None)), found)
+        _digests[key] = (weakref.ref(array, lambda _: _digests.pop(key, None)), found)
     return found
 
 
@@ -604,17 +602,17 @@ def with_metadata(model: Model, key: str, value: str) -> Model:
         raise ValueError(f"a key must begin with {_PREFIX!r}, and {key!r} does not")
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    _write(proto, {**_entries_of(proto), key: value})
+    _write_metadata(proto, {**_metadata_entries(proto), key: value})
     return replace(model, proto=proto, stored_digest=None)
 
 
 def copy_metadata(source: onnx.ModelProto, target: onnx.ModelProto) -> None:
     """Replaces the metadata of ``target`` by edgekit's own metadata of ``source``, sorted by
     key."""
-    _write(target, _entries_of(source))
+    _write_metadata(target, _metadata_entries(source))
 
 
-def _entries_of(proto: onnx.ModelProto) -> dict[str, str]:
+def _metadata_entries(proto: onnx.ModelProto) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in proto.metadata_props:
         if item.key.startswith(_PREFIX):
@@ -622,7 +620,7 @@ def _entries_of(proto: onnx.ModelProto) -> dict[str, str]:
     return found
 
 
-def _write(proto: onnx.ModelProto, entries: dict[str, str]) -> None:
+def _write_metadata(proto: onnx.ModelProto, entries: dict[str, str]) -> None:
     del proto.metadata_props[:]
     for key in sorted(entries):
         proto.metadata_props.add(key=key, value=entries[key])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -110,40 +110,34 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
     classes: dict[str, str] = {}
     legacy = False
     for node in graph.node:
-        if node.metadata_props and (scopes := _scopes(node)):
+        # the paths of the node's modules, outermost first, then its operator
+        scopes = [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
+        if scopes:
             *modules, operators[node.name] = scopes
             inner[node.name] = modules[-1] if modules else ""
-            for module, kind in zip(modules, _classes(node, len(scopes)), strict=False):
-                if kind:
-                    classes.setdefault(module, kind)
+            kinds = _texts(_metadata(node, CLASS_HIERARCHY))
+            if len(kinds) == len(scopes):
+                for module, kind in zip(modules, kinds, strict=False):
+                    if kind:
+                        classes.setdefault(module, kind)
         if node.name.startswith("/") and (path := _legacy_path(node.name)) is not None:
             named[node.name] = path
             legacy = legacy or node.name.rpartition("/")[2].startswith(node.op_type)
     if not inner and not legacy:
         return None
-    found = {**(_without_counts(graph, named) if legacy else {}), **inner}
-    for name, owner in _weights(graph).items():
+    found = {**(_merge_calls(graph, named) if legacy else {}), **inner}
+    for name, owner in _weight_owners(graph).items():
         # a Conv with a folded BatchNorm has the BatchNorm's scope; a function may use a module's
         # weight
-        if name in found and (
-            _BATCH_NORM in operators.get(name, "") or owner.startswith(_inside(found[name]))
-        ):
+        if name not in found:
+            continue
+        path = found[name]
+        inside = owner.startswith(f"{path}.") if path else True
+        if inside or _BATCH_NORM in operators.get(name, ""):
             found[name] = owner
     if len(found) < len(graph.node):
-        _fill(graph, found)
+        _fill_gaps(graph, found)
     return ModuleNames(LEGACY if legacy else DYNAMO, found, classes)
-
-
-def _scopes(node: onnx.NodeProto) -> list[str]:
-    """Returns the paths of a node's modules, outermost first, then its operator; empty without
-    metadata."""
-    return [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
-
-
-def _classes(node: onnx.NodeProto, count: int) -> Sequence[str]:
-    """Returns the classes of a node's modules; empty if their number differs from ``count``."""
-    kinds = _texts(_metadata(node, CLASS_HIERARCHY))
-    return kinds if len(kinds) == count else ()
 
 
 def _metadata(node: onnx.NodeProto, key: str) -> str:
@@ -186,7 +180,7 @@ def path_of_scopes(scopes: Iterable[str]) -> str:
     return ".".join(path)
 
 
-def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
+def _merge_calls(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
     """Gives all calls of a module the same path: the legacy exporter names the second "relu_1".
 
     A module with such a suffix is treated as another call if both have the same operators and
@@ -205,7 +199,7 @@ def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[st
     return {name: first.get(path, path) for name, path in named.items()}
 
 
-def _weights(graph: onnx.GraphProto) -> dict[str, str]:
+def _weight_owners(graph: onnx.GraphProto) -> dict[str, str]:
     """Returns the module that owns a node's matrix or kernel, from the initializer's name."""
     stored = {tensor.name: tensor.name for tensor in graph.initializer}
     found: dict[str, str] = {}
@@ -224,18 +218,13 @@ def _weights(graph: onnx.GraphProto) -> dict[str, str]:
     return {name: owner for name, owner in found.items() if owner}
 
 
-def _inside(path: str) -> str:
-    """Returns the common prefix of the paths of all modules inside a module."""
-    return f"{path}." if path else ""
-
-
 def _owner(weight: str) -> str:
     """Returns "layer1.0.conv1" for "layer1.0.conv1.weight"; "" for a name without a module."""
     path = weight.rpartition(".")[0]
     return path if _is_name(path) and not set(path) & set(":/\\") else ""
 
 
-def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
+def _fill_gaps(graph: onnx.GraphProto, found: dict[str, str]) -> None:
     """Gives nodes without a module that of the node before them, or after them."""
     by_tensor: dict[str, str] = {}
     for node in graph.node:

@@ -112,11 +112,11 @@ def module_totals(
             clock="board-measured" if path in known else "predicted",
             rules=dict(rules[path].most_common()),
         )
-        for path in _outer_first(inside)
+        for path in _outermost_first(inside)
     )
 
 
-def modules_of(network: Network | None) -> Mapping[str, str]:
+def layer_modules(network: Network | None) -> Mapping[str, str]:
     """Returns the module of each layer; empty if the network names no modules."""
     if network is None or network.modules is None:
         return {}
@@ -128,7 +128,7 @@ def modules_around(layer: Layer) -> list[str]:
     return enclosing(layer.module)[: _DEEPEST + 1]
 
 
-def _outer_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:
+def _outermost_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:
     found: list[str] = []
     waiting = [""]
     while waiting:
@@ -202,8 +202,8 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
             branch.inner = _inner(branch, children)
             more = len(branch.inner)
             if more and (branch is root or most is None or lines + more <= most):
-                branch.open, lines = True, lines + more + bool(_itself(branch))
-                wrapped = more == 1 and not _itself(branch)
+                branch.open, lines = True, lines + more + bool(_rest_of_branch(branch))
+                wrapped = more == 1 and not _rest_of_branch(branch)
                 following += [one for one in branch.inner if wrapped or one.mixed]
         level = following
     return list(_lines(root, 0))
@@ -226,15 +226,19 @@ def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> l
     }
     if len(numbered) > 1 and len(numbered) == len(by_name) and len(alike) == 1:
         every = [one for found in by_name.values() for one in found]
-        return [_Branch(f"{inside}*", every, [])] if every[0].kind else _each(by_name, inside)
-    return _each(by_name, inside)
+        return (
+            [_Branch(f"{inside}*", every, [])]
+            if every[0].kind
+            else _branches_by_name(by_name, inside)
+        )
+    return _branches_by_name(by_name, inside)
 
 
-def _each(by_name: Mapping[str, list[ModuleTotals]], inside: str) -> list[_Branch]:
+def _branches_by_name(by_name: Mapping[str, list[ModuleTotals]], inside: str) -> list[_Branch]:
     return [_Branch(f"{inside}{name}", found, []) for name, found in by_name.items()]
 
 
-def _itself(branch: _Branch) -> _Branch | None:
+def _rest_of_branch(branch: _Branch) -> _Branch | None:
     """Returns the layers of an opened branch outside its inner modules; None if there are none."""
     within = [one for inner in branch.inner for one in inner.modules]
     layers = branch.layers - sum(one.layers for one in within)
@@ -269,7 +273,7 @@ def _lines(branch: _Branch, depth: int) -> list[dict[str, str]]:
     )
     lines = [dict(zip(HEAD, cells, strict=True))]
     if branch.open:
-        rest = _itself(branch)
+        rest = _rest_of_branch(branch)
         for inner in [*branch.inner, *([rest] if rest else ())]:
             lines += _lines(inner, depth + 1)
     return lines

@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.expressions import SizeExpression
-from edgekit.network.functions import UserFunction, kind_of
-from edgekit.network.protos import elem_of, nearest, subgraphs, tensor_type
+from edgekit.network.functions import UserFunction, describe_type
+from edgekit.network.protos import nearest, onnx_elem_type, subgraphs, tensor_type
 
 #: The code of every error of this module.
 CODE = "model.plugin"
@@ -142,7 +142,7 @@ class Plugin:
         if len(forms) < sum(map(bool, node.input)):
             return {}
         if self.outputs:
-            made = self._stated(node, forms)
+            made = self._declared_outputs(node, forms)
         elif self.function is not None:
             zeros = iter(np.zeros(shape, dtype) for dtype, shape in forms)
             values = [constants.get(n, next(zeros)) if n else None for n in node.input]
@@ -150,12 +150,12 @@ class Plugin:
         else:
             return {}
         return {
-            name: tensor_type(elem_of(dtype), tuple(shape))
+            name: tensor_type(onnx_elem_type(dtype), tuple(shape))
             for name, (dtype, shape) in zip(node.output, made, strict=False)
             if name
         }
 
-    def _stated(
+    def _declared_outputs(
         self, node: onnx.NodeProto, inputs: Sequence[tuple[np.dtype, tuple[int, ...]]]
     ) -> list[tuple[np.dtype, tuple[int, ...]]]:
         """Returns types and shapes of the outputs according to ``outputs``."""
@@ -251,7 +251,7 @@ class PluginCall:
     ) -> None:
         assert plugin.function is not None, "only such plugins run on this machine"
         self._function = plugin.function
-        self._stated = plugin.where if plugin.outputs else ""
+        self._declared_outputs = plugin.where if plugin.outputs else ""
         self.inputs, self.outputs = tuple(node.input), tuple(node.output)
         self._node = f"node {node.name!r} ({node.op_type})"
         self._attributes = {k: v for k, v in _attributes(node).items() if k not in _LOOKUP}
@@ -282,7 +282,7 @@ class PluginCall:
             raise self._wrong(f"returned {len(arrays)} arrays for {len(self.outputs)} outputs")
         for name, array in zip(self.outputs, arrays, strict=True):
             if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-                kind = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
+                kind = array.dtype if isinstance(array, np.ndarray) else describe_type(array)
                 raise self._wrong(f"returned {kind} for output {name!r}")
             expected = self._expected.get(name)
             if expected is not None and expected != (array.dtype, array.shape):
@@ -322,8 +322,8 @@ class PluginCall:
                 f"with {' and '.join(SCALES)} it gets int8 codes, and returns int8 codes; without "
                 "these parameters it gets and returns float32"
             )
-        if self._stated:
-            return f"correct the function, or 'outputs' of its plugin ({self._stated})"
+        if self._declared_outputs:
+            return f"correct the function, or 'outputs' of its plugin ({self._declared_outputs})"
         return (
             "correct the function: shape and type of its result may not depend on the values, and "
             "on zeros they were others; 'outputs' of its plugin states them instead"

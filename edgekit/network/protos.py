@@ -38,7 +38,7 @@ def dtype_name(elem: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def elem_of(dtype: np.dtype) -> int:
+def onnx_elem_type(dtype: np.dtype) -> int:
     """Returns ONNX's element type of a NumPy type."""
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
@@ -126,7 +126,7 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 
 def _captures(graph: onnx.GraphProto) -> list[str]:
-    own = _own(graph)
+    own = _defined_names(graph)
     found = []
     for node in graph.node:
         # a body may redefine a name of the outer graph, from that node on
@@ -135,7 +135,7 @@ def _captures(graph: onnx.GraphProto) -> list[str]:
     return found + [value.name for value in graph.output if value.name not in own]
 
 
-def _own(graph: onnx.GraphProto) -> set[str]:
+def _defined_names(graph: onnx.GraphProto) -> set[str]:
     return {value.name for value in graph.input} | {value.name for value in graph.initializer}
 
 
@@ -146,16 +146,16 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         if name in names:
             node.input[index] = names[name]
     for body in subgraphs(node):
-        outer = _without(names, _own(body))
+        outer = _without_redefined(names, _defined_names(body))
         for inner in body.node:
             rename_reads(inner, outer)
-            outer = _without(outer, inner.output)
+            outer = _without_redefined(outer, inner.output)
         for value in body.output:
             if value.name in outer:
                 value.name = outer[value.name]
 
 
-def _without(names: Mapping[str, str], own: Collection[str]) -> Mapping[str, str]:
+def _without_redefined(names: Mapping[str, str], own: Collection[str]) -> Mapping[str, str]:
     if not any(name in names for name in own):
         return names
     return {name: new for name, new in names.items() if name not in own}
@@ -244,7 +244,7 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
             if not waiting[user]:
                 heapq.heappush(ready, user)
     if len(ordered) < len(nodes):
-        loop = _loop(nodes, producer, waiting)
+        loop = _find_cycle(nodes, producer, waiting)
         raise ModelError(
             f"the graph has a cycle: {' -> '.join(loop)}",
             code="model.cycle",
@@ -254,7 +254,7 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
     return ordered
 
 
-def _loop(
+def _find_cycle(
     nodes: Sequence[onnx.NodeProto], producer: Mapping[str, int], waiting: Sequence[int]
 ) -> list[str]:
     """Returns a cycle, by walking backwards among the nodes that never became ready."""

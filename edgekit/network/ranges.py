@@ -191,7 +191,7 @@ class ShapeRequest:
         rest = tuple(one for one in self.buckets if one is not first)
         return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
 
-    def profile_of(self, sizes: Sizes) -> int | None:
+    def matching_profile(self, sizes: Sizes) -> int | None:
         """Returns the position of the first profile that contains these sizes; None if none
         does."""
         return next(
@@ -266,15 +266,16 @@ def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
                 hint="--shape input:1x3x224x224, or with ranges: --shape input:1x3x320..1280x640",
             )
         found.setdefault(name, []).append(axes)
-    return {
-        name: several[0] if len(several) == 1 else [_as_mapping(axes) for axes in several]
-        for name, several in found.items()
-    }
-
-
-def _as_mapping(axes: Sequence[Axis]) -> dict[str, Sequence[int]]:
-    found = ranges_of(axes)[0]
-    return {"min": [*found.min], "opt": [*found.opt], "max": [*found.max]}
+    shapes: dict[str, GivenShape] = {}
+    for name, several in found.items():
+        if len(several) == 1:
+            shapes[name] = several[0]
+            continue
+        ranges = [read_ranges(axes)[0] for axes in several]
+        shapes[name] = [
+            {"min": [*each.min], "opt": [*each.opt], "max": [*each.max]} for each in ranges
+        ]
+    return shapes
 
 
 def axis_text(low: int, best: int, high: int) -> str:
@@ -302,24 +303,24 @@ def check_range(
             raise ValueError(f"opt is not within min and max: {best[axis]} ({at} {axis})")
 
 
-def ranges_of(form: ShapeForm) -> tuple[Range, ...]:
+def read_ranges(form: ShapeForm) -> tuple[Range, ...]:
     """Returns the ranges of a shape in the configuration, one for each profile."""
     if not isinstance(form, Sequence):
-        return (_range_of(form),)
-    ranges = [_range_of(one) for one in form if not isinstance(one, int | str)]
+        return (_read_range(form),)
+    ranges = [_read_range(one) for one in form if not isinstance(one, int | str)]
     if ranges:
         return tuple(ranges)
-    axes = [bounds_of(one) for one in form if isinstance(one, int | str)]
+    axes = [axis_bounds(one) for one in form if isinstance(one, int | str)]
     return (Range(*(tuple(axis[i] for axis in axes) for i in range(3))),)
 
 
-def _range_of(form: RangeForm) -> Range:
+def _read_range(form: RangeForm) -> Range:
     return Range(
         tuple(form.min), tuple(form.max if form.opt is None else form.opt), tuple(form.max)
     )
 
 
-def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
+def axis_bounds(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
     """Returns the smallest, optimum and largest size of an axis; a list has the only sizes."""
     if isinstance(axis, int):
         return axis, axis, axis
@@ -336,10 +337,10 @@ def is_ranged(section: ShapeSection) -> bool:
 
 def varies(form: ShapeForm) -> bool:
     """Returns True if a shape has a range or several profiles."""
-    found = ranges_of(form)
+    found = read_ranges(form)
     return len(found) > 1 or not found[0].is_static
 
 
 def static_shapes(section: ShapeSection) -> Sizes:
     """Returns the static shapes of a configuration, with the optimum sizes of ranges."""
-    return {name: ranges_of(form)[0].opt for name, form in section.shapes.items()}
+    return {name: read_ranges(form)[0].opt for name, form in section.shapes.items()}

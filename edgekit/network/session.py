@@ -67,10 +67,10 @@ def session(
         raise
     except Exception as error:
         # ONNX Runtime's exceptions share no base class except Exception
-        raise refused(model, error) from error
+        raise runtime_error(model, error) from error
 
 
-def refused(model: Model, error: Exception) -> ModelError:
+def runtime_error(model: Model, error: Exception) -> ModelError:
     """Returns the error for a model that ONNX Runtime refuses: ``model.runtime`` or ``opaque``."""
     reason = " ".join(str(error).split())
     opaque = model.graph.only_on_board
@@ -117,7 +117,7 @@ def open_session(
     """
     if isinstance(data, bytes) and any(plugin.function for plugin in plugins):
         proto = onnx.ModelProto.FromString(data)
-        if any(_function_of(node, plugins) for node in proto.graph.node):
+        if any(_function_plugin(node, plugins) for node in proto.graph.node):
             return PiecewiseSession(
                 proto,
                 plugins,
@@ -179,7 +179,7 @@ class PiecewiseSession:
         # nodes that no output needs do not run
         for node in reachable(list(graph.node), self._outputs, stubs):
             after = max((waits.get(name, 0) for name in reads(node)), default=0)
-            plugin = _function_of(node, plugins)
+            plugin = _function_plugin(node, plugins)
             if plugin is None:
                 nodes.setdefault(after, []).append(node)
             else:
@@ -203,7 +203,7 @@ class PiecewiseSession:
                 session = open_piece(
                     part.SerializeToString(), {n: v for n, v in lent.items() if n in names}
                 )
-                types.update((one.name, typed(one)) for one in session.get_outputs())
+                types.update((one.name, output_value_info(one)) for one in session.get_outputs())
                 inputs = [value.name for value in part.graph.input]
                 self._steps.append(_Piece(session, inputs, written))
             self._steps += calls.get(number, [])
@@ -258,7 +258,7 @@ def _array(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
     return numpy_helper.to_array(tensor) if value is None else np.array(value.numpy())
 
 
-def _function_of(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:
+def _function_plugin(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:
     """Returns the plugin of a node that runs as a function; None for any other node."""
     found = plugin_for(plugins, node.op_type, node.domain)
     return None if found is None or found.function is None else found
@@ -292,7 +292,7 @@ def piece(
     return part
 
 
-def typed(value: Any) -> onnx.ValueInfoProto:
+def output_value_info(value: Any) -> onnx.ValueInfoProto:
     """Returns an output of a session as ONNX's protobuf message."""
     return helper.make_tensor_value_info(value.name, elem_named(value.type), value.shape)
 

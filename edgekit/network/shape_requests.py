@@ -23,12 +23,12 @@ from edgekit.network.ranges import (
     Sizes,
     ValueRange,
     Values,
+    axis_bounds,
     axis_text,
-    bounds_of,
     elements,
     is_ranged,
     parse_axis,
-    ranges_of,
+    read_ranges,
     sizes_at,
     static_shapes,
     varies,
@@ -38,6 +38,10 @@ from edgekit.text import counted
 _WHOLE = ("int32", "int64")
 # a DLA core holds 16 loadables, so more networks of a model are not useful
 _MOST_BUCKETS = 64
+# sizes of pictures are rounded up to multiples of the usual stride of detectors
+_STEP = 32
+# most sizes to try for each axis of a bucket, since all pairs are tried
+_MOST_CANDIDATES = 24
 
 
 def shape_request(
@@ -62,7 +66,7 @@ def shape_request(
         return ShapeRequest(static_shapes(section), fixed=fixed)
     varying = {name: one for name, one in values.items() if not one.is_static}
     left = [value for value in inputs if value.name not in values]
-    request = _Request(section, left, varies=bool(varying)).made(data)
+    request = _Request(section, left, varies=bool(varying)).build(data)
     return replace(request, fixed=fixed, values=varying)
 
 
@@ -82,7 +86,7 @@ def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Val
                 where=where,
                 hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
             )
-        dims, (given,) = kind.shape.dim, ranges_of(form)
+        dims, (given,) = kind.shape.dim, read_ranges(form)
         dtype = protos.dtype_name(kind.elem_type)
         fault = ""
         if dtype not in _WHOLE:
@@ -105,7 +109,7 @@ def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Val
     return found
 
 
-def refuse_outside(
+def refuse_outside_export(
     request: ShapeRequest,
     inputs: Sequence[onnx.ValueInfoProto],
     dimensions: Mapping[str, str],
@@ -130,7 +134,7 @@ def refuse_outside(
         dims = value.type.tensor_type.shape.dim
         if any(not is_fixed(dim) and dim.dim_param not in bounds for dim in dims):
             continue
-        ends = [bounds.get(dim.dim_param) or bounds_of(int(dim.dim_value)) for dim in dims]
+        ends = [bounds.get(dim.dim_param) or axis_bounds(int(dim.dim_value)) for dim in dims]
         exported_for = Range(*(tuple(end[i] for end in ends) for i in range(3)))
         for sizes in asked:
             own = sizes.get(value.name, exported_for.opt)
@@ -165,20 +169,24 @@ class _Request:
         self._section = section
         self._inputs = inputs
         self._dims = {value.name: value.type.tensor_type.shape.dim for value in inputs}
-        self._given = {name: ranges_of(form) for name, form in section.shapes.items()}
+        self._given = {name: read_ranges(form) for name, form in section.shapes.items()}
         self._notes: list[str] = []
 
-    def made(self, data: Sequence[tuple[int, int]] | None) -> ShapeRequest:
+    def build(self, data: Sequence[tuple[int, int]] | None) -> ShapeRequest:
         """Returns the request."""
         self._refuse_unknown()
-        profiles = [self._profile(number) for number in range(self._count())]
+        profiles = [self._profile(number) for number in range(self._profile_count())]
         self._refuse_batch(profiles)
         for profile in profiles:
-            self._check(profile)
+            # each end must be possible as a static network
+            ends = sizes_at(profile, "min"), sizes_at(profile, "opt"), sizes_at(profile, "max")
+            for sizes in ends:
+                _, notes = input_shapes(self._inputs, sizes, self._section.batch)
+                self._notes += [note for note in notes if note not in self._notes]
         ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
         if self._varies:
             ranged = True
-            profiles = [{**self._whole(), **profile} for profile in profiles]
+            profiles = [{**self._static_inputs(), **profile} for profile in profiles]
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
         if ranged and not self._has_range():
@@ -191,7 +199,7 @@ class _Request:
             {**inner, **optimum}, tuple(profiles) if ranged else (), buckets, tuple(self._notes)
         )
 
-    def _whole(self) -> dict[str, Range]:
+    def _static_inputs(self) -> dict[str, Range]:
         """Returns the inputs with static sizes in the file."""
         sizes = {
             name: tuple(int(dim.dim_value) for dim in dims)
@@ -206,7 +214,7 @@ class _Request:
             self._varies
             or any(map(varies, self._section.shapes.values()))
             or any(
-                isinstance(one, str) and bounds_of(one)[0] < bounds_of(one)[2]
+                isinstance(one, str) and axis_bounds(one)[0] < axis_bounds(one)[2]
                 for one in self._section.dimensions.values()
             )
         )
@@ -260,7 +268,7 @@ class _Request:
                     hint=f"{nearest(name, list(known))} {listed}".strip(),
                 )
 
-    def _count(self) -> int:
+    def _profile_count(self) -> int:
         """Returns the number of profiles, which is the same for every input with ranges."""
         several = {name: len(ranges) for name, ranges in self._given.items() if len(ranges) > 1}
         most = max(several.values(), default=1)
@@ -283,7 +291,7 @@ class _Request:
             for name, ranges in self._given.items()
             if name in self._dims
         }
-        bounds = {name: bounds_of(axis) for name, axis in self._section.dimensions.items()}
+        bounds = {name: axis_bounds(axis) for name, axis in self._section.dimensions.items()}
         for name, one in given.items():
             self._rank(name, one)
             for axis, dim in enumerate(self._dims[name]):
@@ -316,13 +324,13 @@ class _Request:
     ) -> tuple[int, int, int] | None:
         """Returns the range of an axis of an input without a given shape; None if unknown."""
         if is_fixed(dim):
-            return bounds_of(int(dim.dim_value))
+            return axis_bounds(int(dim.dim_value))
         if dim.dim_param in bounds:
             return bounds[dim.dim_param]
         if is_batch(position, dim):
-            return bounds_of(self._section.batch or 1)
+            return axis_bounds(self._section.batch or 1)
         # a placeholder: the buckets determine the size
-        return bounds_of(1) if self._section.buckets and not self._given else None
+        return axis_bounds(1) if self._section.buckets and not self._given else None
 
     def _rank(self, name: str, given: Range) -> None:
         value = next(value for value in self._inputs if value.name == name)
@@ -357,12 +365,6 @@ class _Request:
                 hint=listed,
             )
 
-    def _check(self, profile: Profile) -> None:
-        """Checks the smallest, optimum and largest sizes as those of a static network."""
-        for sizes in (sizes_at(profile, "min"), sizes_at(profile, "opt"), sizes_at(profile, "max")):
-            _, notes = input_shapes(self._inputs, sizes, self._section.batch)
-            self._notes += [note for note in notes if note not in self._notes]
-
     # Buckets.
 
     def _buckets(
@@ -377,11 +379,11 @@ class _Request:
         best = [sizes_at(profile, "opt") for profile in profiles]
         found: list[Sizes] = []
         if not isinstance(forms, Sequence):
-            found = self._chosen(forms.count, profiles, best[0], data)
+            found = self._buckets_from_data(forms.count, profiles, best[0], data)
         elif forms:
             found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
         elif any(not isinstance(one, int | str) for one in self._section.dimensions.values()):
-            found = list(self._listed(best[0]))
+            found = list(self._size_combinations(best[0]))
         elif ranged:
             self._notes.append(
                 "no buckets are listed: the DLA gets the best shape of each profile (model.buckets "
@@ -390,12 +392,12 @@ class _Request:
             found = list(best)
         unique: list[Sizes] = []
         for number, one in enumerate(found):
-            self._within(number, one, profiles if ranged else [])
+            self._refuse_outside_profiles(number, one, profiles if ranged else [])
             if one not in unique:
                 unique.append(one)
         return tuple(unique)
 
-    def _listed(self, best: Sizes) -> Iterator[Sizes]:
+    def _size_combinations(self, best: Sizes) -> Iterator[Sizes]:
         """Yields the combinations of the sizes that ``dimensions`` lists."""
         listed = {
             name: tuple(dict.fromkeys(one))
@@ -411,9 +413,9 @@ class _Request:
                 hint="list fewer sizes, or the shapes themselves with model.buckets",
             )
         for sizes in itertools.product(*listed.values()):
-            yield self._with(best, dict(zip(listed, sizes, strict=True)))
+            yield self._with_dimensions(best, dict(zip(listed, sizes, strict=True)))
 
-    def _with(self, sizes: Sizes, bound: Mapping[str, int]) -> Sizes:
+    def _with_dimensions(self, sizes: Sizes, bound: Mapping[str, int]) -> Sizes:
         """Returns sizes with the given sizes of named dynamic axes."""
         return {
             name: tuple(
@@ -427,7 +429,7 @@ class _Request:
         where = f"model.buckets.{number}"
         if isinstance(form, str):
             height, width = map(int, form.split("x"))
-            return self._of_picture(height, width, best, where)
+            return self._picture_bucket(height, width, best, where)
         bound: dict[str, int] = {}
         for name, sizes in form.items():
             if name not in self._dims:
@@ -443,7 +445,7 @@ class _Request:
                 if dim.dim_param and not is_fixed(dim):
                     bound[dim.dim_param] = size
         given = {name: tuple(sizes) for name, sizes in form.items()}
-        return {**self._with(best, bound), **given}
+        return {**self._with_dimensions(best, bound), **given}
 
     def _rank_of_bucket(self, name: str, sizes: Sequence[int], where: str) -> None:
         dims = self._dims[name]
@@ -477,16 +479,16 @@ class _Request:
             )
         return found[0]
 
-    def _of_picture(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
+    def _picture_bucket(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
         name, first = self._picture(where)
         sizes = list(best[name])
         sizes[first : first + 2] = height, width
         self._rank_of_bucket(name, sizes, where)
         pairs = zip(self._dims[name][first : first + 2], (height, width), strict=True)
         bound = {dim.dim_param: size for dim, size in pairs if dim.dim_param}
-        return {**self._with(best, bound), name: tuple(sizes)}
+        return {**self._with_dimensions(best, bound), name: tuple(sizes)}
 
-    def _chosen(
+    def _buckets_from_data(
         self,
         count: int,
         profiles: list[dict[str, Range]],
@@ -506,13 +508,15 @@ class _Request:
         ranges = [profile[name] for profile in profiles]
         low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
         high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
-        sides = buckets_for([_fitted(size, low, high) for size in data], count, low, high)
-        return [self._of_picture(*one, best, where) for one in sides]
+        sides = buckets_for([_fit_size(size, low, high) for size in data], count, low, high)
+        return [self._picture_bucket(*one, best, where) for one in sides]
 
-    def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
+    def _refuse_outside_profiles(
+        self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
+    ) -> None:
         """Refuses a bucket outside all profiles."""
         input_shapes(self._inputs, bucket, self._section.batch)
-        if not profiles or ShapeRequest({}, tuple(profiles)).profile_of(bucket) is not None:
+        if not profiles or ShapeRequest({}, tuple(profiles)).matching_profile(bucket) is not None:
             return
         shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
         sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())
@@ -528,18 +532,15 @@ def _label(dim: onnx.TensorShapeProto.Dimension) -> str:
     return str(dim.dim_value) if is_fixed(dim) else dim.dim_param or "?"
 
 
-def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
+def _fit_size(
+    size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]
+) -> tuple[int, int]:
     """Returns the size of a picture reduced to fit into the range."""
     factor = min(1.0, high[0] / size[0], high[1] / size[1])
     height, width = (
         max(round(side * factor), least) for side, least in zip(size, low, strict=True)
     )
     return height, width
-
-
-# sizes of pictures are rounded up to multiples of the usual stride of detectors
-_STEP = 32
-_MOST_CANDIDATES = 24
 
 
 def buckets_for(
@@ -556,8 +557,16 @@ def buckets_for(
         low: Smallest height and width.
         high: Largest height and width.
     """
-    steps = [tuple(_rounded(s, b) for s, b in zip(size, high, strict=True)) for size in sizes]
-    heights, widths = (_thinned(sorted({step[i] for step in steps})) for i in range(2))
+    steps = [
+        tuple(min(-(-side // _STEP) * _STEP, most) for side, most in zip(size, high, strict=True))
+        for size in sizes
+    ]
+    sides = []
+    for axis in range(2):
+        different = sorted({step[axis] for step in steps}, reverse=True)
+        # with the largest, and few enough to try all pairs
+        sides.append(different[:: -(-len(different) // _MOST_CANDIDATES)])
+    heights, widths = sides
     candidates = list(itertools.product(heights, widths))
     pictures: dict[tuple[int, ...], int] = {}
     for step in steps:
@@ -585,13 +594,3 @@ def buckets_for(
     used = {taken(size, chosen) for size in pictures}
     chosen = [one for one in chosen if one[0] * one[1] in used]
     return sorted(chosen, key=lambda one: (one[0] * one[1], one), reverse=True)
-
-
-def _rounded(size: int, most: int) -> int:
-    return min(-(-size // _STEP) * _STEP, most)
-
-
-def _thinned(sizes: list[int]) -> list[int]:
-    """Returns a subset of sizes, with the largest, that is small enough to try all pairs."""
-    step = -(-len(sizes) // _MOST_CANDIDATES)
-    return sizes[::-1][::step]

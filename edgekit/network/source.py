@@ -39,7 +39,7 @@ BUILTIN_NAMES = (
 BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
 _START, _HEAD = 1 << 12, 1 << 20
-#: Names of PyTorch's files in :func:`foreign`; loading a pickle runs its author's code.
+#: Names of PyTorch's files in :func:`foreign_format`; loading a pickle runs its author's code.
 TORCH_PROGRAM, TORCHSCRIPT = "a program of torch.export (.pt2)", "a TorchScript file"
 TORCH_PICKLES = ("a PyTorch file", "a Python pickle, for example an old PyTorch file")
 _TORCH = (
@@ -156,12 +156,6 @@ def source_name(source: str) -> str:
     return source if is_builtin(source) else Path(source).name
 
 
-# Files of other formats that are given as an ONNX model: their description, and a hint.
-#
-# They are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. They are
-# not run or unpacked.
-
-
 def is_factory(source: str) -> bool:
     """Returns True if a text names a Python function: "package.module:factory"."""
     return _FACTORY.fullmatch(source) is not None and not is_builtin(source)
@@ -182,7 +176,7 @@ def is_torch_file(path: Path, *, trusted: bool = False) -> bool:
     """
     try:
         looked = (trusted or has_torch_ending(path)) and path.is_file()
-        found = foreign(path) if looked else None
+        found = foreign_format(path) if looked else None
     except OSError:
         return False
     return found is not None and found[0] in (TORCH_PROGRAM, TORCHSCRIPT, *TORCH_PICKLES)
@@ -207,7 +201,7 @@ def refuse_foreign(path: Path) -> None:
                 hint="give the path of an .onnx file",
             ) from None
     with contextlib.suppress(OSError):  # opening the file raises the error later
-        found = foreign(path)
+        found = foreign_format(path)
     if found is not None:
         what, hint = found
         raise ModelError(
@@ -218,8 +212,11 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
-def foreign(path: Path) -> tuple[str, str] | None:
+def foreign_format(path: Path) -> tuple[str, str] | None:
     """Returns the format of a file or folder and a hint; None if it may be an ONNX model.
+
+    Formats are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. Files
+    are not run or unpacked.
 
     Raises:
         OSError: It cannot be read.
@@ -241,11 +238,11 @@ def foreign(path: Path) -> tuple[str, str] | None:
         return _archive(path, named)
     if _PICKLE.match(head):
         return TORCH_PICKLES[1], _TORCH
-    return _by_form(path, head, size, named)
+    return _format_by_structure(path, head, size, named)
 
 
-def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
-    """Returns the result of :func:`foreign` for formats without own first bytes."""
+def _format_by_structure(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
+    """Returns the result of :func:`foreign_format` for formats without own first bytes."""
     if size > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
         return "a safetensors file", _WEIGHTS
     if head.lstrip().startswith((b"<?xml", b"<net")) and b"<net" in head:

@@ -22,10 +22,10 @@ from edgekit.network.session import (
     Argument,
     lent_value,
     open_session,
+    output_value_info,
     piece,
-    refused,
+    runtime_error,
     session,
-    typed,
     with_outputs,
 )
 
@@ -56,7 +56,7 @@ def is_large(*weights: Mapping[str, np.ndarray]) -> bool:
     return sum(map(float_bytes, weights)) > LARGE_BYTES
 
 
-def grouped(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[Feed]]:
+def group_inputs(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[Feed]]:
     """Yields the inputs in the groups that run together: one by one if no run is streamed.
 
     Args:
@@ -91,7 +91,7 @@ def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
         ModelError: As ``session``; a session in pieces raises some errors in its first run.
     """
     if is_large(model.weights) and not any(one.function for one in model.plugins):
-        made = streamed(
+        made = stream_session(
             with_outputs(model.proto, outputs), model.weights, partial(_open_piece, model)
         )
         if made is not None:
@@ -103,7 +103,7 @@ def _open_piece(model: Model, data: bytes, lent: Mapping[str, Any]) -> Any:
     try:
         return open_session(data, lent, arena=False)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise refused(model, error) from error
+        raise runtime_error(model, error) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +171,12 @@ class StreamedSession:
         names = list(outputs or self._outputs)
         alive: list[dict[str, Any]] = [dict(feed) for feed in group]
         for one in self._pieces:
-            session = self._opened(one)
-            self._types.update((value.name, typed(value)) for value in session.get_outputs())
+            data = piece(self._proto, one.nodes, one.outputs, self._types).SerializeToString()
+            lent = {name: lent_value(self._weights[name]) for name in one.weights}
+            session = self._open(data, lent)
+            self._types.update(
+                (value.name, output_value_info(value)) for value in session.get_outputs()
+            )
             for values in alive:
                 made = session.run(one.outputs, {name: values[name] for name in one.inputs})
                 values.update(zip(one.outputs, made, strict=True))
@@ -186,12 +190,8 @@ class StreamedSession:
                     forget_pages(value)
         return [[values[name] for name in names] for values in alive]
 
-    def _opened(self, one: _Piece) -> Any:
-        data = piece(self._proto, one.nodes, one.outputs, self._types).SerializeToString()
-        return self._open(data, {name: lent_value(self._weights[name]) for name in one.weights})
 
-
-def streamed(
+def stream_session(
     proto: onnx.ModelProto,
     weights: Mapping[str, np.ndarray],
     open_piece: Callable[[bytes, Mapping[str, Any]], Any],
@@ -250,7 +250,7 @@ def _groups(
             fixed.update(node.output)
             makers.update(dict.fromkeys(node.output, number))
             continue
-        needed, own = _constants_of(read, makers, graph.node)
+        needed, own = _constant_nodes(read, makers, graph.node)
         more = sum(sizes.get(name, 0) for name in own - held)
         if more and groups[-1] and total + more > _PIECE_BYTES:
             groups.append([])
@@ -266,7 +266,7 @@ def _groups(
     return groups
 
 
-def _constants_of(
+def _constant_nodes(
     read: Iterable[str], makers: Mapping[str, int], nodes: Sequence[onnx.NodeProto]
 ) -> tuple[list[int], set[str]]:
     """Returns the nodes that compute the constants among ``read``, in order, and all tensors

@@ -76,10 +76,10 @@ def synthetic_image(
         texture = rng.uniform(0.0, 0.5)
         image = np.where(mask, texture * image + colour, image).astype(np.float32)
     image += np.float32(_NOISE) * rng.standard_normal(shape, dtype=np.float32)
-    return _standard(_LIMIT * np.tanh(_standard(image) / _LIMIT))
+    return _standardise(_LIMIT * np.tanh(_standardise(image) / _LIMIT))
 
 
-def _standard(image: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _standardise(image: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
     centred = image - image.mean()
     return np.asarray(centred / max(float(centred.std()), 1e-6), np.float32)
 

@@ -11,7 +11,7 @@ from onnx import helper
 from edgekit.network.graph import Attributes
 from edgekit_device.protocol.codec import document
 
-#: Operators whose sizes :func:`pooled` knows.
+#: Operators whose sizes :func:`pool_output_sizes` knows.
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 # the smallest total of SAME_* padding for which all runtimes agree
 _CROPS = -2
@@ -102,7 +102,9 @@ def cropped_by_same(
     return any(total < _CROPS for total in totals)
 
 
-def pooled(given: Attributes, source: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
+def pool_output_sizes(
+    given: Attributes, source: Sequence[int], target: Sequence[int]
+) -> tuple[int, ...]:
     """Returns a pool's spatial output sizes without windows that start after the input.
 
     With ``ceil_mode``, PyTorch and ONNX Runtime drop a last window that is entirely in the padding
@@ -124,7 +126,9 @@ def pooled(given: Attributes, source: Sequence[int], target: Sequence[int]) -> t
     )
 
 
-def floored(given: Attributes, source: Sequence[int], target: Sequence[int]) -> Attributes | None:
+def without_ceil_mode(
+    given: Attributes, source: Sequence[int], target: Sequence[int]
+) -> Attributes | None:
     """Returns attributes of the same pool without ``ceil_mode``; None if impossible.
 
     All windows before a dropped window are inside the padded input, so rounding down gives the same
@@ -134,7 +138,7 @@ def floored(given: Attributes, source: Sequence[int], target: Sequence[int]) -> 
     Args:
         given: The pool's attributes, with ``ceil_mode`` and no SAME_* padding.
         source: Spatial input sizes.
-        target: Spatial output sizes, by :func:`pooled`.
+        target: Spatial output sizes, by :func:`pool_output_sizes`.
     """
     size = window(given, given["kernel_shape"], source, target)
     rank = len(target)

@@ -22,6 +22,9 @@ from edgekit.network.protos import name_nodes
 LARGEST_INLINE = 1_800_000_000
 # alignment of external data for memory-mapping, as in ONNX Runtime and the onnx package
 _ALIGNMENT = 4096
+_OWN = "edgekit."  # of a node
+_MODEL = "edgekit:"  # of the model; loading keeps "edgekit." only
+Notes = Mapping[str, Mapping[str, str]]
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -120,24 +123,15 @@ def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         os.fsync(file.fileno())
 
 
-# An ONNX file with the device and time of each node, which Netron shows as the node's metadata.
-#
-# ``NodeProto.metadata_props`` exists since ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata"). A
-# file of an older IR version keeps that version, which determines the meaning of its graph;
-# protobuf readers that do not know the field skip it (seen with the checker of onnx 1.14 and ONNX
-# Runtime 1.15).
-#
-# Netron shows 95 pixels of a name: keys are short enough to be read.
-
-
-_OWN = "edgekit."  # of a node
-_MODEL = "edgekit:"  # of the model; loading keeps "edgekit." only
-
-Notes = Mapping[str, Mapping[str, str]]
-
-
 def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, str]) -> None:
     """Writes a model with notes at its nodes.
+
+    ``NodeProto.metadata_props`` exists since ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata").
+    A file of an older IR version keeps that version, which determines the meaning of its graph;
+    protobuf readers that do not know the field skip it (seen with the checker of onnx 1.14 and ONNX
+    Runtime 1.15).
+
+    Netron shows 95 pixels of a name: keys are short enough to be read.
 
     Args:
         model: The model that was placed.

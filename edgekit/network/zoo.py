@@ -53,6 +53,15 @@ _SHRINK = 0.3
 # before an LRN: large enough for its square term to matter at the usual alpha of 1e-4, and nearly
 # centred, so that faint inputs get the contrast of strong inputs
 _LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
+_BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
+# usual names of the layers of a ResNet
+_KINDS = {
+    "BatchNormalization": "bn",
+    "Sum": "add",
+    "AveragePool": "avgpool",
+    "Reshape": "flatten",
+    "Gemm": "fc",
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class WeightRecipe:
     smooth: float = 1.4
 
 
-def shipped(path: str) -> ShippedGraph:
+def read_shipped(path: str) -> ShippedGraph:
     """Reads a light_*.onnx file and separates its graph from its weights."""
     proto = onnx.load(path)
     graph = proto.graph
@@ -136,10 +145,10 @@ def shipped(path: str) -> ShippedGraph:
         copies = list(values)
         del field[:]
         field.extend(copies)
-    return _indexed(proto, shapes)
+    return _index_graph(proto, shapes)
 
 
-def _indexed(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ShippedGraph:
+def _index_graph(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ShippedGraph:
     root = {name: name for name in shapes}
     carriers = {}
     users: dict[str, list[Any]] = {}
@@ -180,35 +189,35 @@ def readout(
     centre = np.mean(list(means.values()), axis=0)
     common = np.linalg.qr(np.stack([m - centre for m in means.values()])[:-1].T)[0]
 
-    images = _scaled(pooled[label == "image"] - means["image"], common, 0.0)
-    weights = _evened(_scaled(start, common, 0.0), images)
-    weights *= spread / _unseen(images)
+    images = _scale_rows(pooled[label == "image"] - means["image"], common, 0.0)
+    weights = _even_out(_scale_rows(start, common, 0.0), images)
+    weights *= spread / _unseen_length(images)
     bias = -(weights @ centre)
     if clipped:
         bias += _CLEAR * np.std([np.tensordot(weights, v[0], 1) for v in features])
     return weights.astype(np.float32), bias.astype(np.float32)
 
 
-def _scaled(rows: Array, basis: Array, gains: Array | float) -> Array:
+def _scale_rows(rows: Array, basis: Array, gains: Array | float) -> Array:
     """Multiplies the rows' parts along the basis (orthonormal columns) by ``gains``."""
     return np.asarray(rows + ((rows @ basis) * (gains - 1)) @ basis.T)
 
 
-def _evened(rows: Array, images: Array) -> Array:
+def _even_out(rows: Array, images: Array) -> Array:
     """Damps the rows' parts in the directions in which the images vary most."""
     values, basis = np.linalg.svd(images, full_matrices=False)[1:]
     variance = values**2 / len(images)
     ridge = _RIDGE * variance.mean()
-    return _scaled(rows, basis.T, np.sqrt(ridge / (variance + ridge)))
+    return _scale_rows(rows, basis.T, np.sqrt(ridge / (variance + ridge)))
 
 
-def _unseen(images: Array) -> float:
+def _unseen_length(images: Array) -> float:
     """Returns the mean length of an unseen image after evening, by leave-one-out."""
     total = 0.0
     for index in range(len(images)):
         others = np.delete(images, index, axis=0)
         mean = others.mean(axis=0)
-        row = _evened((images[index] - mean)[None], others - mean)
+        row = _even_out((images[index] - mean)[None], others - mean)
         total += float((row**2).sum()) * len(others) / len(images)
     return float(np.sqrt(total / len(images)))
 
@@ -324,24 +333,22 @@ class Stages:
         return open_session(data, {}, optimise=False, threads=1, arena=False)
 
 
-# Weights that make a shipped graph behave like a trained one.
-#
-# A single pass over a seeded batch draws each layer's weights and sets its statistics:
-#
-# - Weights are normal, scaled by 1/sqrt(fan-in), and rounded to 255 steps per output channel, as in
-#   a network trained for INT8. Without this rounding INT8 fails: a ReLU network's activations have
-#   means as large as their spread, and the rounding errors of weights times means exceed the
-#   result.
-# - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias
-#   without a BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
-#   multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
-#   would dominate; at one standard deviation above the mean the factor is 1.12.
-# - Residual branches are damped for the same reason.
-# - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are distinguished.
-
-
 def fill(graph: ShippedGraph, seed: int, recipe: WeightRecipe) -> dict[str, Array]:
     """Returns every parameter of ``graph``, float32 by name.
+
+    A single pass over a seeded batch draws each layer's weights and sets its statistics:
+
+    - Weights are normal, scaled by 1/sqrt(fan-in), and rounded to 255 steps per output channel, as
+      in a network trained for INT8. Without this rounding INT8 fails: a ReLU network's activations
+      have means as large as their spread, and the rounding errors of weights times means exceed the
+      result.
+    - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias
+      without a BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
+      multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
+      would dominate; at one standard deviation above the mean the factor is 1.12.
+    - Residual branches are damped for the same reason.
+    - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are
+      distinguished.
 
     Args:
         graph: The shipped graph.
@@ -374,12 +381,10 @@ class _Filler:
             if node.op_type in ("Conv", "Gemm"):
                 self._draw(node, first=node is layers[0])
             self._stages.push(node)
-            if node.op_type in ("Conv", "Gemm") and not self._normalised_next(node):
+            normalised = self._graph.only_user(node, "BatchNormalization") is not None
+            if node.op_type in ("Conv", "Gemm") and not normalised:
                 self._scale(node)
         return self._weights
-
-    def _normalised_next(self, node: onnx.NodeProto) -> bool:
-        return self._graph.only_user(node, "BatchNormalization") is not None
 
     def _draw(self, node: onnx.NodeProto, *, first: bool) -> None:
         name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
@@ -459,7 +464,8 @@ class _Filler:
         name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
         shape = self._graph.shapes[name]
         classes = shape[-2] if node.op_type == "Gemm" else shape[0]
-        start = stream("weight", self._seed, name).standard_normal((classes, _size(shape, classes)))
+        size = int(np.prod(shape)) // classes
+        start = stream("weight", self._seed, name).standard_normal((classes, size))
         features = self._stages.values(node.input[0])
         clipped = self._graph.only_user(node, "Relu") is not None
         weights, shift = readout(
@@ -477,10 +483,6 @@ def to_grid(rows: Array) -> Array:
     np.rint(rows, out=rows)
     rows *= top / np.float32(127)
     return rows
-
-
-def _size(shape: Sequence[int], classes: int) -> int:
-    return int(np.prod(shape)) // classes
 
 
 def _uniform(purpose: str, seed: int, name: str, size: int) -> Array:
@@ -534,17 +536,6 @@ _RECIPES = {
 }
 
 
-_BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
-# usual names of the layers of a ResNet
-_KINDS = {
-    "BatchNormalization": "bn",
-    "Sum": "add",
-    "AveragePool": "avgpool",
-    "Reshape": "flatten",
-    "Gemm": "fc",
-}
-
-
 def builtin(name: str, seed: int = 0) -> Model:
     """Returns a network of the onnx package with seeded weights.
 
@@ -572,7 +563,7 @@ def builtin(name: str, seed: int = 0) -> Model:
             if near
             else "known are " + ", ".join(BUILTIN_NAMES),
         )
-    graph = shipped(_file(known))
+    graph = read_shipped(_file(known))
     weights = fill(graph, seed, _RECIPES[known])
     _name_blocks(graph)
     return canonical(graph.proto, None, source=f"builtin:{known}?seed={seed}", weights=weights)

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Node, node_proto
 from edgekit.network.loading.bodies import BRANCHES, Scope, graphs
 from edgekit.network.protos import reads
 from edgekit_device.protocol.codec import document
@@ -18,6 +18,15 @@ from edgekit_device.protocol.codec import document
 Shape = tuple[int, ...]
 # the parser treats trip counts from this value on as unlimited
 _UNLIMITED = np.iinfo(np.int32).max
+# the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
+_ALPHA = {
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "LeakyRelu": 0.01,
+    "ScaledTanh": 1.0,
+    "ThresholdedRelu": 1.0,
+}
+_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
 
 
 @document(frozen=True)
@@ -79,7 +88,7 @@ def _other_axes(case: Case) -> bool:
     return shape is None or list(case.node.attrs["axes"]) != list(range(len(shape)))
 
 
-def _resized(case: Case) -> tuple[list[float], int] | None:
+def _resize_scales(case: Case) -> tuple[list[float], int] | None:
     """Returns the constant scales of all dimensions, and the number that the node has; None if
     unknown."""
     attrs, inputs = case.node.attrs, case.node.inputs
@@ -104,7 +113,7 @@ def _resized(case: Case) -> tuple[list[float], int] | None:
 
 def _scaled_beyond(most: int, case: Case) -> bool:
     """Detects scales other than 1 before the last dimensions (canUseNDResize of the parser)."""
-    found = _resized(case)
+    found = _resize_scales(case)
     if found is None:
         return False
     scales, given = found
@@ -132,17 +141,6 @@ def _other_than_all_axes(case: Case) -> bool:
         return bool(case.node.attrs.get("noop_with_empty_axes", 0))
     shape = case.shape(0)
     return shape is None or {axis % len(shape) for axis in axes.tolist()} != {*range(len(shape))}
-
-
-# the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
-_ALPHA = {
-    "Elu": 1.0,
-    "HardSigmoid": 0.2,
-    "LeakyRelu": 0.01,
-    "ScaledTanh": 1.0,
-    "ThresholdedRelu": 1.0,
-}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
 
 
 def _unlike_passes(case: Case) -> bool:
@@ -202,13 +200,13 @@ def _unlimited(case: Case) -> bool:
 
 def _body_reads(position: int, case: Case) -> bool:
     """Detects a Loop whose body reads its iteration number (0) or its condition (1)."""
-    body = graphs(proto_of(case.node))["body"]
+    body = graphs(node_proto(case.node))["body"]
     name = body.input[position].name
     read = {one for part in body.node for one in reads(part)}
     return name in read or any(value.name == name for value in body.output)
 
 
-def _collected(case: Case) -> list[str]:
+def _scan_outputs(case: Case) -> list[str]:
     """Returns the scan outputs of a Loop that have names."""
     return [name for name in case.node.outputs[max(len(case.node.inputs) - 2, 0) :] if name]
 
@@ -216,9 +214,9 @@ def _collected(case: Case) -> list[str]:
 def _collects_early(case: Case) -> bool:
     """Detects a Loop with a trip count and scan outputs that may end earlier: TensorRT returns the
     results of all iterations."""
-    if _unlimited(case) or not _collected(case):
+    if _unlimited(case) or not _scan_outputs(case):
         return False
-    body, inner = graphs(proto_of(case.node))["body"], case.bodies().get("body")
+    body, inner = graphs(node_proto(case.node))["body"], case.bodies().get("body")
     if not case.node.input(1) or inner is None:
         return False
     goes_on, start = inner.value(body.output[0].name), case.value(1)
@@ -230,11 +228,11 @@ def _grows(case: Case) -> bool:
     """Detects a carried tensor whose shape changes in an iteration."""
     first = 1 if case.node.op == "Loop" else 0
     states = len(case.node.inputs) - (2 if first else case.node.attrs["num_scan_inputs"])
-    body, inner = graphs(proto_of(case.node)).get("body"), case.bodies().get("body")
+    body, inner = graphs(node_proto(case.node)).get("body"), case.bodies().get("body")
     if body is None or inner is None:
         return False
     for before, after in zip(body.input[2 * first :], body.output[first:], strict=False):
-        one, other = inner.known_as(before.name), inner.known_as(after.name)
+        one, other = inner.type_and_shape(before.name), inner.type_and_shape(after.name)
         states -= 1
         if states >= 0 and one is not None and other is not None and one[1] != other[1]:
             return True
@@ -243,10 +241,12 @@ def _grows(case: Case) -> bool:
 
 def _unlike_branches(case: Case) -> bool:
     """Detects branches whose results have different shapes."""
-    found, bodies = graphs(proto_of(case.node)), case.bodies()
+    found, bodies = graphs(node_proto(case.node)), case.bodies()
     if len(bodies) < len(BRANCHES):
         return False
-    sides = [[bodies[at].known_as(value.name) for value in found[at].output] for at in BRANCHES]
+    sides = [
+        [bodies[at].type_and_shape(value.name) for value in found[at].output] for at in BRANCHES
+    ]
     pairs = zip(*sides, strict=False)
     return any(one and other and one[1] != other[1] for one, other in pairs)
 
@@ -254,7 +254,7 @@ def _unlike_branches(case: Case) -> bool:
 #: Conditions by name, for ``condition`` of a row.
 CONDITIONS: Mapping[str, Callable[[Case], bool]] = {
     "collects_early": _collects_early,
-    "collects_unlimited": lambda case: _unlimited(case) and bool(_collected(case)),
+    "collects_unlimited": lambda case: _unlimited(case) and bool(_scan_outputs(case)),
     "grows": _grows,
     "mask": _mask,
     "negative_padding": _negative_padding,

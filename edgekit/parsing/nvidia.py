@@ -54,7 +54,7 @@ class ParserProblem:
 
 
 @document(frozen=True)
-class ParserWord:
+class ParserResult:
     """The result of NVIDIA's parser for a model.
 
     Attributes:
@@ -105,7 +105,7 @@ class _Answer:
     problems: tuple[ParserProblem, ...] = member(records(ParserProblem), absent=())
 
 
-def wheels() -> Path:
+def module_folder() -> Path:
     """Returns the folder that has NVIDIA's module, without importing it.
 
     Raises:
@@ -125,7 +125,7 @@ def wheels() -> Path:
     return Path(found.origin).parents[1]
 
 
-def ask_parser(model: Model) -> ParserWord:
+def ask_parser(model: Model) -> ParserResult:
     """Returns the result of NVIDIA's parser for a model, in the form that the board gets.
 
     Raises:
@@ -139,12 +139,12 @@ def ask_parser(model: Model) -> ParserWord:
 
     from edgekit.network.writing import save
 
-    folder = wheels()
+    folder = module_folder()
     with tempfile.TemporaryDirectory(prefix="edgekit-parser-") as made:
         path = Path(made) / "model.onnx"
         save(model, path)
         size = sum(file.stat().st_size for file in Path(made).iterdir())
-        answer = _asked(model.source, folder, path, _MEMORY + _COPIES * size)
+        answer = _run_child(model.source, folder, path, _MEMORY + _COPIES * size)
     if answer.failed == "memory":
         raise _failure("parser.memory", "ran out of memory", model.source)
     if answer.failed:
@@ -152,10 +152,10 @@ def ask_parser(model: Model) -> ParserWord:
     problems = answer.problems
     if not answer.ok and not problems:
         problems = (ParserProblem("", "", "it gives no reason"),)
-    return ParserWord(f"{PRODUCT} {answer.release}", answer.ok, problems)
+    return ParserResult(f"{PRODUCT} {answer.release}", answer.ok, problems)
 
 
-def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
+def _run_child(name: str, folder: Path, model: Path, size: int) -> _Answer:
     """Returns the child's result; ``size``: its limit of address space in bytes."""
     import os
     import signal

@@ -14,9 +14,9 @@ import onnx
 from onnx import numpy_helper
 
 from edgekit.errors import GateError, ModelError
-from edgekit.network.graph import Node, OnnxGraph, node_of, proto_of
-from edgekit.network.loading.bodies import evaluated, graphs
-from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.graph import Node, OnnxGraph, node_proto, read_node
+from edgekit.network.loading.bodies import evaluate_bodies, graphs
+from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.network.loading.shapes import Evaluation, outer_scope
 from edgekit.network.module_names import ModuleNames, last_line
 from edgekit.network.operators import Importer, Refusal, operator_table, refusals
@@ -133,13 +133,14 @@ def parse_check(
         UsageError: The release is not a version (code ``tensorrt.version``).
     """
     on = _Board(release, target, plugins)
-    found = tuple(
-        _problem(node, scope, message, fix, graph.modules, traces or {})
-        for node, scope in _nodes(graph)
-        for message, fix in [_judge(node, scope, on) or ("", "")]
-        if message
-    )
-    return Parse(ok=not found, release=release, problems=found, model=model)
+    outer = _Scope(graph)
+    problems = []
+    for outer_node in graph.nodes():
+        inner = _inside(outer_node, outer) if outer_node.op in WITH_BODIES else ()
+        for node, scope in ((outer_node, outer), *inner):
+            if judged := _judge(node, scope, on):
+                problems.append(_problem(node, scope, *judged, graph.modules, traces or {}))
+    return Parse(ok=not problems, release=release, problems=tuple(problems), model=model)
 
 
 def _problem(
@@ -233,7 +234,7 @@ class _Scope:
             if tensor.HasField("shape"):
                 ranks[value.name] = len(tensor.shape.dim)
         for name in own:
-            found = known.known_as(name) if known is not None else None
+            found = known.type_and_shape(name) if known is not None else None
             if found is not None:
                 dtypes[name], ranks[name] = dtype_name(found[0]), len(found[1])
         for name, constant in constants.items():
@@ -254,10 +255,10 @@ class _Scope:
         """Returns a node's evaluated bodies; empty if they cannot be evaluated."""
         try:
             if self.known is not None:
-                return evaluated(self.known, proto_of(node))
+                return evaluate_bodies(self.known, node_proto(node))
             if self.path or not self.graph.unknown.keys().isdisjoint(node.reads()):
                 return {}
-            return evaluated(outer_scope(self.graph, node), proto_of(node))
+            return evaluate_bodies(outer_scope(self.graph, node), node_proto(node))
         except (ModelError, KeyError):
             return {}
 
@@ -271,7 +272,7 @@ class _Scope:
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Returns a tensor's shape; None if unknown."""
         if name in self.own:
-            found = self.known.known_as(name) if self.known is not None else None
+            found = self.known.type_and_shape(name) if self.known is not None else None
             return None if found is None else found[1]
         return None if name in self.graph.unknown else self.graph.shape(name)
 
@@ -302,22 +303,14 @@ class _Scope:
         return self.graph.value(name)
 
 
-def _nodes(graph: OnnxGraph) -> Iterator[tuple[Node, _Scope]]:
-    scope = _Scope(graph)
-    for node in graph.nodes():
-        yield node, scope
-        if node.op in WITH_BODIES:
-            yield from _inside(node, scope)
-
-
 def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
     """Yields the nodes of a node's bodies, and of nested bodies, with their scopes."""
-    proto = proto_of(node)
+    proto = node_proto(node)
     known = scope.bodies(node)
     for attribute, body in graphs(proto).items():
         inner = scope.inner(node, attribute, body, known.get(attribute))
         for part in body.node:
-            one = node_of(part)
+            one = read_node(part)
             yield one, inner
             if one.op in WITH_BODIES:
                 yield from _inside(one, inner)
@@ -329,7 +322,11 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
     if node.domain == LEFT_DOMAIN:
         return None  # the parser never gets it
     row = table.operators.get(node.op) or table.missing.get(node.op)
-    other = _is_other(node, scope) and not (row is not None and row.foreign)
+    # a node of another domain may have the form of an ONNX operator
+    standard = not node.domain or (
+        node.proto is not None and not is_plugin(node.proto, scope.graph.opset)
+    )
+    other = not standard and not (row is not None and row.foreign)
     if not table.imports(node.op, on.version):
         if node.op in table.plugins.names or node.op in on.plugins:
             return None
@@ -342,33 +339,29 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
             _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
         )
     for refusal in refusals(node.op, on.release):
-        values = None if on.reaches(refusal) else _refused(refusal, node, scope)
+        values = None if on.reaches(refusal) else _refusal_values(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
             who = "builder" if refusal.builder else "parser"
             wrong = "; the results would be wrong" if refusal.ignores else ""
             return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _fix(
-                _newer(refusal, node, scope, on), refusal.avoid, _rewrite(refusal), _cut(scope)
+                _newer_release_remedy(refusal, node, scope, on),
+                refusal.avoid,
+                _rewrite(refusal),
+                _cut(scope),
             )
     return None
 
 
-def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
+def _newer_release_remedy(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
     """Returns the remedy of the release that ends a refusal; "" if none, or if another row then
     refuses the node."""
     if refusal.until is None:
         return ""
     later = refusals(node.op, refusal.until)
-    ends = all(_refused(row, node, scope) is None for row in later)
+    ends = all(_refusal_values(row, node, scope) is None for row in later)
     return on.newer(refusal.until) if ends else ""
-
-
-def _is_other(node: Node, scope: _Scope) -> bool:
-    """Returns True if a node of another domain does not have the form of an ONNX operator."""
-    if not node.domain:
-        return False
-    return node.proto is None or is_plugin(node.proto, scope.graph.opset)
 
 
 def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) -> tuple[str, str]:
@@ -384,7 +377,8 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
         message += f"; releases before {row.until} have one"
     else:
         message += f"; {row.since} is the first with one" if row.since else "; no release has one"
-    plugin = plugin_of(node)
+    plugin = plugin_creator_key(node)
+    title = f"{node.domain}::{node.op}" if node.domain else node.op
     return message, _fix(
         on.newer(row.since) if row is not None and row.since else "",
         avoid,
@@ -392,13 +386,9 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
         _cut(scope),
         f'if you have a TensorRT plugin named "{plugin["plugin"]}", version '
         f'"{plugin["plugin_version"]}", namespace "{plugin["plugin_namespace"]}", give its '
-        f"library under model.plugins (operator: {_titled(node)}, library: FILE.so), and edgekit "
+        f"library under model.plugins (operator: {title}, library: FILE.so), and edgekit "
         f"brings it to the board; one that the board has already: --plugin {node.op}",
     )
-
-
-def _titled(node: Node) -> str:
-    return f"{node.domain}::{node.op}" if node.domain else node.op
 
 
 def _fix(*remedies: str) -> str:
@@ -413,7 +403,7 @@ def _cut(scope: _Scope) -> str:
     return "" if scope.path else "cut the network before it with model.outputs (--outputs)"
 
 
-def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
+def _refusal_values(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
     """Returns the values for a row's text if all of its tests are true; else None."""
     named = {"value": "", "type": ""}
     opset = scope.graph.opset

@@ -60,7 +60,7 @@ _MOST_HASHED = 4 << 30  # bytes of a data file; hashing more takes longer than e
 _KINDS = (".py", ".yaml", ".j2", ".css", ".js")
 
 
-def digest_of(*parts: Any) -> str:
+def json_digest(*parts: Any) -> str:
     """Returns the SHA-256 of ``parts`` as canonical JSON."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -106,7 +106,7 @@ def _code_stamp() -> str:
     for file, _ in _code_files():
         facts = os.stat(file)
         stamps.append((file, facts.st_size, facts.st_mtime_ns, facts.st_ino))
-    return digest_of(stamps)
+    return json_digest(stamps)
 
 
 @functools.cache
@@ -136,7 +136,7 @@ class Cache:
 
     def key(self, *parts: Any) -> str:
         """Returns the key of a step whose result depends on ``parts`` and on this edgekit."""
-        return digest_of(*self._software, *parts)
+        return json_digest(*self._software, *parts)
 
     @functools.cached_property
     def _software(self) -> tuple[str, ...]:
@@ -469,7 +469,7 @@ def load_bundle(cache: Cache, stored: StoredBundle) -> Bundle | None:
     return Bundle(manifest, data, blobs, weights, stored.signature.encode("ascii"))
 
 
-def identity_of_path(path: Path) -> str:
+def path_identity(path: Path) -> str:
     """Returns the identity of data: a file's SHA-256, a folder's names, sizes and times.
 
     For a file of more than 4 GiB it is size and time, too: the file is not read before its check.
@@ -477,12 +477,12 @@ def identity_of_path(path: Path) -> str:
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())
         stats = [(p.relative_to(path).as_posix(), p.stat()) for p in files]
-        return digest_of([[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats])
+        return json_digest([[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats])
     if not path.is_file():
         return "missing"
     stat = path.stat()
     if stat.st_size > _MOST_HASHED:
-        return digest_of([stat.st_size, stat.st_mtime_ns])
+        return json_digest([stat.st_size, stat.st_mtime_ns])
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

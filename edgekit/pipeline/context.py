@@ -50,7 +50,9 @@ class Session:
 
     def note(self, *notes: str) -> None:
         """Adds notes for the user, each once."""
-        self.notes += [one for one in notes if one not in self.notes and one not in self._withdrawn]
+        self.notes += [
+            note for note in notes if note not in self.notes and note not in self._withdrawn
+        ]
 
     def withdraw(self, note: str) -> None:
         """Removes an outdated note for good: cached results add their own notes again."""
@@ -257,8 +259,10 @@ def computed(
             for all its inputs. Without any, a result belongs to a single context.
     """
     names: dict[str, None] = {}
-    for one in depends:
-        names |= {one: None} if isinstance(one, str) else dict.fromkeys(one.depends)
+    for dependency in depends:
+        names |= (
+            {dependency: None} if isinstance(dependency, str) else dict.fromkeys(dependency.depends)
+        )
 
     def decorate(function: Callable[Concatenate[Context, P], R]) -> Computed[P, R]:
         return Computed(function, tuple(names))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ from edgekit.benchmark.trace.sources import (
     times_process,
     write_trace,
 )
-from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, other_board, read_tegrastats
+from edgekit.benchmark.trace.tegrastats import FIRST_LOAD, compare_with_target, read_tegrastats
 from edgekit.benchmark.trtexec import read_times
 from edgekit.documents import Coded, Count, Document, Figure, omitted
 from edgekit.errors import DataError, UsageError
@@ -43,7 +43,7 @@ from edgekit.network.lowering.places import places
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.steps.load import outputs_of
+from edgekit.pipeline.steps.load import cut_outputs
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.placement.module_reasons import planned_modules
@@ -135,16 +135,19 @@ def trace(
     with ExitStack() as stack:
         sources: list[TraceSource] = []
         about = {"name": out.stem}
-        sources += _own(files, context, folder, about, notes)
-        linked = _linked(context, placed)
-        profiled = [_nsys(path, linked, stack) for path in files.nsys]
+        sources += _edgekit_sources(files, context, folder, about, notes)
+        linked = _layer_lookup(context, placed)
+        profiled = [
+            NsysSource(stack.enter_context(closing(open_export(path))), path.name, linked)
+            for path in files.nsys
+        ]
         sources += profiled
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
-        sources += _others(files, context, placed, notes, offset)
+        sources += _foreign_sources(files, context, placed, notes, offset)
         written = write_trace(out, sources, name=about["name"], target=about.get("target", ""))
         for source in profiled:
-            notes += _notes_of(source, placed)
+            notes += _nsys_notes(source, placed)
         wrong = sum(source.export.wrong.total() for source in profiled)
     if written.left_out:
         notes.append(f"{written.left_out} events beyond the first {MOST_EVENTS:,} were left out")
@@ -156,19 +159,23 @@ def trace(
         processes=written.processes,
         left_out=written.left_out + wrong,
         notes=notes,
-        modules=[] if placed is None or context is None else _modules(context, placed, sources),
+        modules=[]
+        if placed is None or context is None
+        else _module_totals(context, placed, sources),
     )
 
 
-def _linked(context: Context | None, placed: Plan | None) -> Linked:
+def _layer_lookup(context: Context | None, placed: Plan | None) -> Linked:
     """Returns the function that maps a measured name to its layer and module."""
     linked = linked_layers(placed)
     return linked if context is None else with_modules(linked, network(context))
 
 
-def _modules(context: Context, placed: Plan, sources: Sequence[TraceSource]) -> list[ModuleTotals]:
+def _module_totals(
+    context: Context, placed: Plan, sources: Sequence[TraceSource]
+) -> list[ModuleTotals]:
     net = network(context)
-    traces = [one.trace for one in sources if isinstance(one, RunTrace)]
+    traces = [source.trace for source in sources if isinstance(source, RunTrace)]
     measured: dict[str, float] = {}
     if net.modules and traces and BOARD_MEASURED in traces[0].about.clocks.values():
         booked = booked_layers(placed.plans[0], net)
@@ -181,7 +188,7 @@ def _modules(context: Context, placed: Plan, sources: Sequence[TraceSource]) -> 
     return list(planned_modules(placed, net, judgement(context), context.target, measured))
 
 
-def _own(
+def _edgekit_sources(
     files: TraceFiles,
     context: Context | None,
     folder: Path | None,
@@ -210,11 +217,7 @@ def _own(
     return [RunTrace("prediction", document)]
 
 
-def _nsys(path: Path, linked: Any, stack: ExitStack) -> NsysSource:
-    return NsysSource(stack.enter_context(closing(open_export(path))), path.name, linked)
-
-
-def _others(
+def _foreign_sources(
     files: TraceFiles,
     context: Context | None,
     placed: Plan | None,
@@ -222,7 +225,7 @@ def _others(
     utc_offset_s: float | None,
 ) -> list[TraceSource]:
     cores = context.target.dla.cores if context is not None else 0
-    linked = _linked(context, placed) if placed is not None else None
+    linked = _layer_lookup(context, placed) if placed is not None else None
     found: list[TraceSource] = []
     for path in files.profiles:
         profile = read_profile(path, layer_info=files.layer_info, documents=read_bench)
@@ -239,15 +242,15 @@ def _others(
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
         monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
-        said = (one for one in monitor.warnings if one != FIRST_LOAD)
+        said = (warning for warning in monitor.warnings if warning != FIRST_LOAD)
         notes += [f"{files.tegrastats.name}: {one}" for one in said]
         if context is not None:
-            reason, differences = other_board(monitor, context.target)
+            reason, differences = compare_with_target(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
             notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
         processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
         wall = monitor_wall(monitor)
-        start = min((one.t_s for one in monitor.samples), default=0.0)
+        start = min((sample.t_s for sample in monitor.samples), default=0.0)
         # the process starts at its first sample
         at = None if wall is None else wall + start
         found.append(PreparedSource(files.tegrastats.name, processes, wall=at))
@@ -264,7 +267,7 @@ def _naming_file(path: Path) -> Iterator[None]:
         raise
 
 
-def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
+def _nsys_notes(source: NsysSource, placed: Plan | None) -> list[str]:
     notes: list[str] = []
     wrong = source.export.wrong
     if wrong:
@@ -316,7 +319,7 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
             "this is the model file itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if source is None or used_rewrites(context).applied or outputs_of(context):
+    if source is None or used_rewrites(context).applied or cut_outputs(context):
         save_annotated(model(context), path, notes, about)
     else:
         annotate_file(source, path, notes, about)

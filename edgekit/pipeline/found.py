@@ -33,7 +33,7 @@ class Found:
     report: Report | None = None
 
 
-def known(value: T | None) -> T:
+def require_result(value: T | None) -> T:
     """Returns the result of an earlier step, which is not None."""
     if value is None:
         raise LookupError("a step that comes before was not run")

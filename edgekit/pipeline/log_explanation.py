@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.buildlog.comparison import LogComparison, compare
-from edgekit.buildlog.explanation import boards_of, explain_whole, likely_board
+from edgekit.buildlog.explanation import explain_whole, likely_board, matching_boards
 from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.log_document import ExplainedLog
 from edgekit.buildlog.reading import read_whole
@@ -44,17 +44,19 @@ def explain_log(
     notes = list(found.notes)
     given = {key: value for key, value in options.items() if value is not None}
     if "target" not in given and not is_config_file(model):
-        boards = boards_of(whole.log)
+        boards = matching_boards(whole.log)
         given["target"] = likely_board(boards)
         if len(boards) > 1:
             notes.append(
                 f"the log fits several boards; the verdicts are those of {given['target']}: "
                 "--target names another"
             )
-    return replace(found, compare=_compared(model, whole.log, on_note, **given), notes=tuple(notes))
+    return replace(
+        found, compare=_compare_with_model(model, whole.log, on_note, **given), notes=tuple(notes)
+    )
 
 
-def _compared(
+def _compare_with_model(
     model: str,
     log: BuildLog,
     on_note: Callable[[str], object],

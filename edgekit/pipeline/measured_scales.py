@@ -8,11 +8,10 @@ from pathlib import Path
 from edgekit.errors import UsageError
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.load import source
-from edgekit.pipeline.steps.method import choice as method_choice
-from edgekit.pipeline.steps.method import scales
+from edgekit.pipeline.steps.method import method_choice, scales
 from edgekit.pipeline.steps.rewrite import known_scales, model
 from edgekit.quantize.caches import write_cache
-from edgekit.quantize.data.images import without_effect
+from edgekit.quantize.data.images import options_without_effect
 from edgekit.quantize.given_scales import cache_for_both, named_scales
 from edgekit.quantize.scales import ChangedScale, change_rows
 from edgekit.reference.method import MethodChoice
@@ -109,17 +108,17 @@ def measured_scales(context: Context, save: Path | None) -> MeasuredScales:
         scales=named.scales,
         without=tuple(named.missing),
         changes=change_rows(found.changes),
-        notes=(*context.session.notes, *found.warnings, *_in_vain(context)),
+        notes=(*context.session.notes, *found.warnings, *_unused_option_notes(context)),
         file=str(save) if save else None,
         written=written,
     )
 
 
-def _in_vain(context: Context) -> list[str]:
+def _unused_option_notes(context: Context) -> list[str]:
     """Returns notes about given options on which the scales do not depend."""
     section = context.file.calibration
     if section.data is None:
-        return without_effect(context.config.document.given_keys("calibration"))
+        return options_without_effect(context.config.document.given_keys("calibration"))
     if known_scales(context) is None:
         return []
     given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"

@@ -12,7 +12,7 @@ from edgekit.errors import ConfigError, EdgekitError, Problem, UsageError
 from edgekit.files import write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.source import has_torch_ending, is_builtin, is_config_file, is_factory
-from edgekit.parsing.nvidia import wheels
+from edgekit.parsing.nvidia import module_folder
 from edgekit.placement.check import CheckResult, check_model
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import document
@@ -58,7 +58,7 @@ class CheckedModels:
         from edgekit.placement.checks_document import Checks
 
         failures = tuple(error.stated() for error in self.failures)
-        return Checks(tuple(one.document for one in self.results), failures)
+        return Checks(tuple(result.document for result in self.results), failures)
 
 
 def check_models(
@@ -89,9 +89,9 @@ def check_models(
             "no model is given", where="models", hint="give ONNX files, builtin:NAME or YAML files"
         )
     if sarif is not None or markdown is not None:
-        from edgekit.pipeline.outputs import may_write
+        from edgekit.pipeline.outputs import check_outputs
 
-        may_write(
+        check_outputs(
             {"the model": Path(models[0])} | {f"the model {one}": Path(one) for one in models[1:]},
             {"SARIF": sarif, "Markdown": markdown},
         )
@@ -102,28 +102,25 @@ def check_models(
             results.append(check_named(model, **options))
         except EdgekitError as error:
             failures.append(error)
-            if len(models) > 1 and not _is_in(error.where, model):
+            # a place in the model's file, as in "model.onnx:3:1", names it already
+            names_model = error.where == model or error.where.startswith(f"{model}:")
+            if len(models) > 1 and not names_model:
                 error.put_in(model)
     if not results:
         raise failures[0]
     failures += [
-        error for one in results for error in one.document.failures(fail_under, max_loadables)
+        error for result in results for error in result.document.failures(fail_under, max_loadables)
     ]
     checked = CheckedModels(tuple(results), tuple(failures))
     if sarif is not None:
         from edgekit.reports.sarif import sarif as sarif_of
 
-        write_json(sarif, sarif_of([one.document for one in results]))
+        write_json(sarif, sarif_of([result.document for result in results]))
     if markdown is not None:
         from edgekit.reports.markdown import write_markdown
 
         write_markdown(checked.document, markdown)
     return checked
-
-
-def _is_in(where: str, file: str) -> bool:
-    """Returns True if a place is a file or in it, as in "model.onnx:3:1"."""
-    return where == file or where[: len(file) + 1] == f"{file}:"
 
 
 def check_source(
@@ -177,8 +174,12 @@ def check_named(
         raise ConfigError(
             [Problem(f"found the number {jetpack!r} as release", "option jetpack", hint)]
         )
-    given = dict(_given(options))
-    if "target" in given and _is_file(config) and _is_direct(given):
+    given = dict(_given_options(options))
+    if (
+        "target" in given
+        and _is_file(config)
+        and all(key in _DIRECT and _has_type(value, _DIRECT[key]) for key, value in given.items())
+    ):
         return _check_file(str(config), given, jetpack, on_note)
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
@@ -203,7 +204,7 @@ def _is_file(config: object) -> bool:
     return not is_config_file(config) and not has_torch_ending(Path(config))
 
 
-def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the options that are given, "model.batch" for a key of a section."""
     for key, value in options.items():
         section = value._asdict() if isinstance(value, ModelPart) else value
@@ -213,20 +214,16 @@ def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _is_direct(given: Mapping[str, Any]) -> bool:
-    return all(key in _DIRECT and _is_of(value, _DIRECT[key]) for key, value in given.items())
-
-
-def _is_of(value: object, kind: Any) -> bool:
+def _has_type(value: object, kind: Any) -> bool:
     """Returns True if a value is of a type as in ``_DIRECT``; whole numbers are sizes."""
     if get_origin(kind) is Mapping:
         keys, values = get_args(kind)
         return isinstance(value, Mapping) and all(
-            _is_of(key, keys) and _is_of(one, values) for key, one in value.items()
+            _has_type(key, keys) and _has_type(one, values) for key, one in value.items()
         )
     if get_origin(kind) is Sequence:
         (values,) = get_args(kind)
-        return isinstance(value, list | tuple) and all(_is_of(one, values) for one in value)
+        return isinstance(value, list | tuple) and all(_has_type(one, values) for one in value)
     if kind is int:
         return type(value) is int and value > 0
     return isinstance(value, kind)
@@ -239,7 +236,7 @@ def _check_file(
     on_note: Callable[[str], object],
 ) -> CheckResult:
     if given.get("parser"):
-        wheels()  # reports missing wheels before any work
+        module_folder()  # reports missing wheels before any work
     board, tensorrt = get(str(given["target"])), given.get("tensorrt")
     if jetpack is not None:
         from edgekit.targets.jetpack import tensorrt_of_jetpack

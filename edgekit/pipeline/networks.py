@@ -18,7 +18,7 @@ from edgekit.pipeline.steps.build_request import check_requested
 from edgekit.pipeline.steps.load import require_parse
 from edgekit.pipeline.steps.placement import shared_options
 from edgekit.pipeline.steps.plugin_sections import check_plugins
-from edgekit.pipeline.steps.rewrite import as_it_came, judgement, network
+from edgekit.pipeline.steps.rewrite import judgement, network, unrewritten_network
 from edgekit.reports.html.plans import write_plans_report
 from edgekit.schedule.placing import frames_per_hyperperiod, place_several
 from edgekit.schedule.plans import NetworkRequest, Plans
@@ -148,7 +148,7 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
         options,
         own.rate_hz,
         own.deadline_ms,
-        as_it_came(context),
+        unrewritten_network(context),
     )
 
 

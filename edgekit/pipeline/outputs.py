@@ -29,7 +29,7 @@ _NAMES: Mapping[str | int, str] = {
 }
 
 
-def may_write_for(
+def check_config_outputs(
     config: Config,
     outputs: Mapping[str, Path | None],
     others: Mapping[str, Path | None] = MappingProxyType({}),
@@ -40,22 +40,22 @@ def may_write_for(
 
     Args:
         config: The configuration.
-        outputs: As for :func:`may_write`.
+        outputs: As for :func:`check_outputs`.
         others: Further input files, by their description.
-        makes_folders: As for :func:`may_write`.
+        makes_folders: As for :func:`check_outputs`.
 
     Raises:
         UsageError: "output.same".
         ModelError: "model.unwritable".
     """
-    taken = {what: config.resolve(path) for what, path in _read_by(config.file)}
+    taken = {what: config.resolve(path) for what, path in _config_inputs(config.file)}
     taken |= {what: path for what, path in others.items() if path is not None}
     if config.document.name and Path(config.document.name).is_file():
         taken.setdefault("the configuration", Path(config.document.name))
-    may_write(taken, outputs, makes_folders=makes_folders)
+    check_outputs(taken, outputs, makes_folders=makes_folders)
 
 
-def _read_by(file: Any) -> Iterator[tuple[str, str]]:
+def _config_inputs(file: Any) -> Iterator[tuple[str, str]]:
     """Yields the files that a configuration names, with their descriptions."""
     for place, path in paths_in(file):
         if not is_function(path):
@@ -64,7 +64,7 @@ def _read_by(file: Any) -> Iterator[tuple[str, str]]:
             yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path
 
 
-def may_write(
+def check_outputs(
     inputs: Path | Mapping[str, Path] | None,
     outputs: Mapping[str, Path | None],
     *,
@@ -103,34 +103,34 @@ def may_write(
             )
         taken[real] = what
         if real.exists() and not real.is_file():
-            raise _unwritable(path, "it is not a regular file", "give the name of a file")
+            raise _unwritable_error(path, "it is not a regular file", "give the name of a file")
         folder = real.parent
         if not makes_folders and not folder.is_dir():
-            raise _unwritable(
+            raise _unwritable_error(
                 path, "its folder does not exist", f"create it first: mkdir -p {folder}"
             )
         try:
-            _try(folder)
+            _probe_folder(folder)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise _unwritable(
+            raise _unwritable_error(
                 path, f"its folder cannot be written ({reason})", "choose another folder"
             ) from error
 
 
-def may_fill(folder: Path) -> None:
+def check_output_folder(folder: Path) -> None:
     """Refuses a folder for results that cannot be created or written, before minutes of work.
 
     Raises:
         EnvironmentLack: "file.write".
     """
     try:
-        _try(Path(os.path.realpath(folder)))
+        _probe_folder(Path(os.path.realpath(folder)))
     except OSError as error:
         raise not_written(folder, "the folder for results cannot be written", error) from error
 
 
-def _try(folder: Path) -> None:
+def _probe_folder(folder: Path) -> None:
     """Writes a little in the folder, or where it would be created, and removes it."""
     while not folder.exists():
         folder = folder.parent
@@ -139,7 +139,7 @@ def _try(folder: Path) -> None:
         file.write(bytes(_SOME))
 
 
-def _unwritable(path: Path, reason: str, hint: str) -> ModelError:
+def _unwritable_error(path: Path, reason: str, hint: str) -> ModelError:
     return ModelError(
         f"the file cannot be written: {reason}",
         code="model.unwritable",

@@ -19,26 +19,26 @@ from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.files import write_json
 from edgekit.network.writing import save as save_model
-from edgekit.parsing.nvidia import wheels
+from edgekit.parsing.nvidia import module_folder
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
-from edgekit.pipeline.found import known
+from edgekit.pipeline.found import require_result
 from edgekit.pipeline.measured_scales import MeasuredScales, measured_scales
-from edgekit.pipeline.outputs import may_fill, may_write_for
+from edgekit.pipeline.outputs import check_config_outputs, check_output_folder
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
 from edgekit.pipeline.run import (
     Run,
     Step,
-    bring_first_board,
     calibrate_by_method,
-    checked_as,
     detect_step,
-    files_of,
     infer_on,
-    names_of,
-    needed,
-    remember,
+    record_check,
+    required_steps,
+    run_files,
     run_step,
+    step_names,
+    store_bundles,
+    update_first_board,
 )
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
@@ -58,26 +58,26 @@ from edgekit.pipeline.steps.build import (
     backend_for,
     board_builds,
     build_for,
+    build_notes,
+    built_segments,
     check_bundle,
     every_build,
-    notes_of,
-    segments_of,
 )
 from edgekit.pipeline.steps.build_request import check_requested, functions_only
 from edgekit.pipeline.steps.bundle import (
     Packed,
-    bundle_of,
     bundle_with_weights,
+    pack_bundle,
     read_bundle,
-    with_other_values,
+    with_weights_from,
 )
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
-from edgekit.pipeline.steps.judge import brief_check, checked, verdict
+from edgekit.pipeline.steps.judge import brief_check, check_original, verdict
 from edgekit.pipeline.steps.load import (
     kept_options,
-    lowers,
+    needs_qdq_nodes,
     note_parse,
-    parser_word,
+    nvidia_parser_result,
     source,
 )
 from edgekit.pipeline.steps.method import scales
@@ -86,7 +86,7 @@ from edgekit.pipeline.steps.plugin_sections import missing_plugins
 from edgekit.pipeline.steps.rewrite import (
     model,
     other_weights,
-    rewritten,
+    rewritten_model,
     used_rewrites,
 )
 from edgekit.placement.rewrite_document import Rewriting
@@ -199,7 +199,7 @@ class Pipeline:
     ) -> Run:
         """Runs steps and returns their results; sets the context that follows from them."""
         self._look_for_parser()
-        self.log.names = names_of(steps)
+        self.log.names = step_names(steps)
         if "deploy" in self.log.names:
             self.boards.begin()  # a board's error is raised when the board is used
         if "plan" in self.log.names:
@@ -225,17 +225,17 @@ class Pipeline:
     def _look_for_parser(self) -> None:
         """Refuses to begin if NVIDIA's parser is requested and not installed."""
         if self.file.parser:
-            wheels()
+            module_folder()
 
     def packed(self) -> Bundle:
         """Returns the bundle of the first board, or of this machine's build."""
         built = every_build(self.context, self.boards)[0]
-        return bundle_of(self.context, built, self.signing)
+        return pack_bundle(self.context, built, self.signing)
 
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew; reports its progress."""
         self._look_for_parser()
-        result = checked(self.context, on_note)
+        result = check_original(self.context, on_note)
         document = with_checked_buckets(self.context, result.document)
         return result if document is result.document else replace(result, document=document)
 
@@ -250,14 +250,14 @@ class Pipeline:
 
         section = self.file.rewrite
         chosen(section.enable, section.disable, section.allow_approx)
-        may_write_for(self.config, {"the rewritten model": save, "the record": record})
+        check_config_outputs(self.config, {"the rewritten model": save, "the record": record})
         # here the DLA counts, not a plan
         self.context = replace(self.context, weighs=False)
         run = self._run(
-            *needed(
+            *required_steps(
                 "check",
                 "rewrite",
-                check=lambda run, record: checked_as(run, record, verdict(run.context)),
+                check=lambda run, record: record_check(run, record, verdict(run.context)),
             )
         )
         context, used = self.context, used_rewrites(self.context)
@@ -267,8 +267,8 @@ class Pipeline:
             target=self.file.target,
             precision=self.file.precision,
             rewrites=used.applied,
-            before=known(run.found.check),
-            after=brief_check(context, rewritten(context)).figures,
+            before=require_result(run.found.check),
+            after=brief_check(context, rewritten_model(context)).figures,
             approximations=approximations(context),
             notes=tuple(context.session.notes),
             record=used.record,
@@ -282,8 +282,8 @@ class Pipeline:
 
     def calibrate(self, save: Path | None = None) -> MeasuredScales:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-        may_write_for(self.config, {"the calibration cache": save})
-        self._run(*needed("calibrate", calibrate=calibrate_by_method))
+        check_config_outputs(self.config, {"the calibration cache": save})
+        self._run(*required_steps("calibrate", calibrate=calibrate_by_method))
         return measured_scales(self.context, save)
 
     def to_qdq(
@@ -301,13 +301,13 @@ class Pipeline:
 
     def plan(self) -> Plan:
         """Returns the placement, with notes for the user."""
-        self._run(*needed("check", "plan"))
+        self._run(*required_steps("check", "plan"))
         found = with_planned_buckets(self.context)
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(
             found,
             notes=tuple(notes),
-            parser=parser_word(self.context),
+            parser=nvidia_parser_result(self.context),
             cuts=proposed_cuts(self.context),
         )
 
@@ -333,7 +333,7 @@ class Pipeline:
             found.append(document)
             return run
 
-        self._run(*needed(*before), Step(name, answer, reuses=reuses))
+        self._run(*required_steps(*before), Step(name, answer, reuses=reuses))
         return found[0]
 
     def trace(self, files: TraceFiles, out: Path | None) -> Traced:
@@ -341,24 +341,24 @@ class Pipeline:
         from edgekit.pipeline.exports import trace
 
         files.check()
-        self._run(*needed("check", "plan"))
+        self._run(*required_steps("check", "plan"))
         # the bench step's own trace is an input and is not replaced
         out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
     def build(self) -> Build:
         """Builds the engines."""
-        builds = self._run(*needed("build")).builds
+        builds = self._run(*required_steps("build")).builds
         built, error = builds[0].artefacts, accuracy(self.context)
         return Build(
             steps=tuple(self.log.done),
             backend=built.backend,
-            segments=segments_of(built),
+            segments=built_segments(built),
             weights=len(built.weights),
             accuracy=error,
             boards=board_builds(builds),
-            notes=tuple(notes_of(self.context, builds)),
-            parser=parser_word(self.context),
+            notes=tuple(build_notes(self.context, builds)),
+            parser=nvidia_parser_result(self.context),
             figures=self._figures(error),
         )
 
@@ -372,8 +372,8 @@ class Pipeline:
 
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
-        may_write_for(self.config, {"the bundle": full}, makes_folders=True)
-        packed = known(self._run(*needed("bundle")).found.bundle)
+        check_config_outputs(self.config, {"the bundle": full}, makes_folders=True)
+        packed = require_result(self._run(*required_steps("bundle")).found.bundle)
         if full is not None:
             write_file(self.packed(), full, stripped=False)
         return Packed(
@@ -394,7 +394,7 @@ class Pipeline:
                 "install.expired" or "install.clock", without ``allow_older``.
         """
         if file is None:
-            steps = self._dry_run_steps() if dry_run else needed("deploy")
+            steps = self._dry_run_steps() if dry_run else required_steps("deploy")
         else:
             self.boards.begin()
             bundle = read_bundle(self.context, file)
@@ -410,7 +410,7 @@ class Pipeline:
             offered = (bundle.digest, bundle)
             steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
         releases = self._run(*steps).found.deploy
-        return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
+        return Deployed(dry_run, tuple(self.log.done), tuple(release.row() for release in releases))
 
     def _dry_run_steps(self) -> list[Step]:
         """Returns the steps of a deployment that does not change a board."""
@@ -423,7 +423,7 @@ class Pipeline:
                 return bundle.digest, bundle
             return known_bundle(run.context, run.boards, client, run.signing.public_key), None
 
-        return [*needed("bundle" if own else "plan"), _dry_run_step(offered)]
+        return [*required_steps("bundle" if own else "plan"), _dry_run_step(offered)]
 
     def refit(self, weights: Path) -> Refitted:
         """Deploys the same engines with the weights of another file."""
@@ -434,7 +434,7 @@ class Pipeline:
             def bundle_for(client: BoardClient) -> Bundle:
                 return changed[0].bundles[build_for(run.context, run.boards, client).key]
 
-            remember(run, bundle_for)
+            store_bundles(run, bundle_for)
             try:
                 releases = run.boards.install(
                     bundle_for, run.log, always=run.context.force, put_back=run.again
@@ -448,7 +448,7 @@ class Pipeline:
 
         step = _weights_step(weights, changed)
         try:
-            run = self._run(*needed("bundle"), step, *_deploying(install), weights=given)
+            run = self._run(*required_steps("bundle"), step, *_deploying(install), weights=given)
         except BoardError as failed:
             if failed.code == "install.taken-back":
                 words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
@@ -456,7 +456,7 @@ class Pipeline:
             raise
         (new,) = changed
         for built in run.builds:
-            old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
+            old, bundle = pack_bundle(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:
                 # infer and bench must not treat this release as outdated
                 key = self.cache.key("refitted", old.digest)
@@ -480,7 +480,7 @@ class Pipeline:
         """
         changed: list[_NewWeights] = []
         given = read_weights(weights)
-        self._run(*needed("bundle"), _weights_step(weights, changed), weights=given)
+        self._run(*required_steps("bundle"), _weights_step(weights, changed), weights=given)
         return next(iter(changed[0].bundles.values()))
 
     def infer(
@@ -490,24 +490,24 @@ class Pipeline:
         draw: Path | None = None,
     ) -> Inference:
         """Runs an inference on the first board; a detector's boxes are drawn in ``draw``."""
-        from edgekit.pipeline.steps.bench import inputs_of
+        from edgekit.pipeline.steps.bench import inference_inputs
 
         if draw is not None:
             from edgekit.pipeline.steps.detect import need_head
 
-            may_fill(draw)
+            check_output_folder(draw)
             need_head(self.context)
-        may_write_for(
+        check_config_outputs(
             self.config, {"the outputs": output}, {"the inputs": source}, makes_folders=True
         )
         if source is not None:
-            inputs_of(self.context, source)  # refuses wrong inputs before any build
-        steps = needed(
+            inference_inputs(self.context, source)  # refuses wrong inputs before any build
+        steps = required_steps(
             "infer",
-            deploy=bring_first_board,
+            deploy=update_first_board,
             infer=lambda run, record: infer_on(run, record, source, output, draw),
         )
-        return known(self._run(*steps, or_serving=True).found.infer)
+        return require_result(self._run(*steps, or_serving=True).found.infer)
 
     def detect(
         self,
@@ -532,13 +532,16 @@ class Pipeline:
         pictures = Pictures.of(sources, draw or self.out)
         check_pictures(self.context, pictures)
         options = kept_options(kept or self.context.file.detection)
-        steps = [*needed("deploy", deploy=bring_first_board), detect_step(pictures, options)]
-        return known(self._run(*steps, or_serving=True).found.detections)
+        steps = [
+            *required_steps("deploy", deploy=update_first_board),
+            detect_step(pictures, options),
+        ]
+        return require_result(self._run(*steps, or_serving=True).found.detections)
 
     def bench(self) -> Bench:
         """Measures on the first board."""
-        steps = needed("bench", deploy=bring_first_board)
-        return known(self._run(*steps, anew=True, or_serving=True).found.bench)
+        steps = required_steps("bench", deploy=update_first_board)
+        return require_result(self._run(*steps, anew=True, or_serving=True).found.bench)
 
     def run_as_far_as_possible(self, annotate: Path | None = None) -> RunResult | Build:
         """Runs every step; only builds, with the reason, if no bundle can hold the build.
@@ -567,11 +570,11 @@ class Pipeline:
         from edgekit.pipeline.exports import write_annotated
         from edgekit.pipeline.report import run_document
 
-        run = self._run(*needed("report"))
-        files = files_of(self.out, typed=lowers(run.context))
+        run = self._run(*required_steps("report"))
+        files = run_files(self.out, typed=needs_qdq_nodes(run.context))
         document = run_document(run.context, run.builds, run.found, files, self.log.done)
         write_json(self.out / "run.json", document.to_json())
-        report = known(run.found.report)
+        report = require_result(run.found.report)
         if annotate is not None:
             write_annotated(self.context, annotate, report)
         return RunResult(document, report)
@@ -592,11 +595,11 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
 
     def change(run: Run, record: StepRecord) -> Run:
         context, other = run.context, other_weights(run.context, weights)
-        made = with_other_values(context, other)
+        made = with_weights_from(context, other)
         bundles: dict[str, Bundle] = {}
         count = tensors = 0
         for built in run.builds:
-            old = bundle_of(context, built, run.signing)
+            old = pack_bundle(context, built, run.signing)
             bundle = bundle_with_weights(context, built, run.signing, other, made, weights)
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
@@ -637,7 +640,7 @@ def _dry_run_step(
 
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns the deploy step with another installation."""
-    return [step for step in needed("deploy", deploy=install) if step.name == "deploy"]
+    return [step for step in required_steps("deploy", deploy=install) if step.name == "deploy"]
 
 
 @document(frozen=True)

@@ -16,13 +16,13 @@ from edgekit.files import write_text
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.writing import save
-from edgekit.pipeline.outputs import may_write, may_write_for
-from edgekit.pipeline.steps.calibrate import calibrated
-from edgekit.pipeline.steps.load import fp16_layers, named, source, translated
+from edgekit.pipeline.outputs import check_config_outputs, check_outputs
+from edgekit.pipeline.steps.calibrate import with_measured_ranges
+from edgekit.pipeline.steps.load import fp16_layers, source, translate_qdq, user_model
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import judgement, model, network
 from edgekit.placement.translation import is_typed
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit.quantize.calibration.checks import check_weights
 from edgekit.quantize.given_scales import builder_scales, describe_widened
 from edgekit.quantize.qdq.documents import LoweredCheck, LoweredModel, SplitFiles, SplitModel
@@ -90,7 +90,7 @@ def from_qdq_document(
         )
     wanted = {"the plain model": out, "the calibration cache": cache}
     wanted |= {f"the precisions {path.name}": path for path in precisions}
-    may_write(Path(source), wanted)
+    check_outputs(Path(source), wanted)
     loaded = load(source, shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
     found = from_qdq(loaded, unequal=unequal)
     check_weights(found.model)
@@ -102,7 +102,7 @@ def from_qdq_document(
     if out is not None:
         save(found.model, out)
     if cache is not None and release is not None:
-        write_cache(cache_of(found.scales, release), cache)
+        write_cache(make_cache(found.scales, release), cache)
     for path in precisions:
         write_text(path, found.precisions(path.name))
     notes = [
@@ -181,13 +181,13 @@ def to_qdq_document(
             where=context.file.target,
             hint=qdq_hint(),
         )
-    may_write_for(context.config, {"the Q/DQ model": out})
-    context = calibrated(context)
+    check_config_outputs(context.config, {"the Q/DQ model": out})
+    context = with_measured_ranges(context)
     found, net = scales(context), network(context)
     assert found is not None, "the precision is INT8"
     fp16 = fp16_layers(context, net)
     lowered = to_qdq(
-        named(context) if translated(context) is not None else model(context),
+        user_model(context) if translate_qdq(context) is not None else model(context),
         net,
         found.scales,
         fp16_layers=fp16,

@@ -14,7 +14,7 @@ from edgekit.config.loader import rebased, yaml_with_fp16
 from edgekit.errors import GateError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context, variant
-from edgekit.pipeline.outputs import may_write_for
+from edgekit.pipeline.outputs import check_config_outputs
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
 from edgekit.pipeline.steps.buckets import with_planned_buckets
 from edgekit.pipeline.steps.calibrate import inputs_text
@@ -68,16 +68,14 @@ def plan_table(
         check_objective(objective)
 
     def ask(context: Context) -> tuple[PlanTable, str]:
-        boards = [get(name) for name in _board_names(targets) or (context.file.target,)]
+        every = list(targets) == ["all"]
+        board_names = list(names()) if every else list(dict.fromkeys(targets))
+        boards = [get(name) for name in board_names or (context.file.target,)]
         found = _table(context, boards, modes, objective, power_mode or context.file.power_mode)
         return found, counted(len(found.rows), "row")
 
     # which has its own plans
     return pipeline.answer("table", ask, "check", "rewrite")
-
-
-def _board_names(targets: Sequence[str]) -> list[str]:
-    return list(names()) if list(targets) == ["all"] else list(dict.fromkeys(targets))
 
 
 def _table(
@@ -108,7 +106,7 @@ def _table(
             context.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
                 row = row.model_copy(update={"power_mode": board.mode(mode).name})
-                other, cores = _of_row(context, board, row.power_mode, aim)
+                other, cores = _row_context(context, board, row.power_mode, aim)
                 row = row.model_copy(update={"dla_cores": cores, "tensorrt": other.tensorrt})
                 rows.append(with_plan(row, plan(other)))
             except (GateError, UsageError) as error:
@@ -129,7 +127,7 @@ def _table(
     )
 
 
-def _of_row(
+def _row_context(
     context: Context, board: Target, mode: str, objective: str
 ) -> tuple[Context, list[int]]:
     """Returns the context of a row's plan, and the DLA cores that it may use."""
@@ -294,13 +292,13 @@ def sensitivity(
     measure = metric or gate.metric
     least = gate.min if minimum is None else minimum
     check_sensitivity(pipeline.file, measure, least, write_config)
-    may_write_for(pipeline.config, {"the new configuration": write_config})
+    check_config_outputs(pipeline.config, {"the new configuration": write_config})
     if write_config is not None:
         rebased(pipeline.config, write_config.parent)  # refused before any measurement
 
     found, proposal = pipeline.answer(
         "sensitivity",
-        lambda context: sensitivity_of(context, measure, least),
+        lambda context: sensitivity_with_proposal(context, measure, least),
         "calibrate",
         "plan",
         reuses=True,
@@ -349,7 +347,7 @@ def check_sensitivity(
         )
 
 
-def sensitivity_of(
+def sensitivity_with_proposal(
     context: Context, metric: str, minimum: float | None
 ) -> tuple[tuple[Sensitivity, Proposal | None], str]:
     """Returns the accuracy cost of INT8 by kernel, with a minimum the layers for FP16, and a short
@@ -367,7 +365,7 @@ def sensitivity_of(
 def sensitivity_answer(
     context: Context, found: Sensitivity, proposal: Proposal | None, write_config: Path | None
 ) -> SensitivityRanking:
-    """Returns the document of the results of ``sensitivity_of``.
+    """Returns the document of the results of ``sensitivity_with_proposal``.
 
     Args:
         context: The configuration.

@@ -29,20 +29,20 @@ from edgekit.documents import (
 )
 from edgekit.error_document import FinishedStep
 from edgekit.files import regular, write_json
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.found import Found, known
+from edgekit.pipeline.found import Found, require_result
 from edgekit.pipeline.steps.accuracy import accuracy
 from edgekit.pipeline.steps.build import (
     BuiltPlan,
     board_builds,
+    build_notes,
     note_groups,
-    notes_of,
 )
 from edgekit.pipeline.steps.deploy import ServedRelease, board_name
-from edgekit.pipeline.steps.load import parser_word, source
-from edgekit.pipeline.steps.method import choice, plan_scales
+from edgekit.pipeline.steps.load import nvidia_parser_result, source
+from edgekit.pipeline.steps.method import method_choice, plan_scales
 from edgekit.pipeline.steps.plan import proposed_cuts
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.pipeline.steps.variants import with_built_buckets
@@ -131,7 +131,7 @@ class RunDocument(Document):
     releases: list[Annotated[RunRelease, Coded()]]
     files: dict[str, str]
     notes: list[str]
-    parser: Annotated[ParserWord, Coded()] | None = omitted()
+    parser: Annotated[ParserResult, Coded()] | None = omitted()
 
 
 def run_document(
@@ -143,7 +143,7 @@ def run_document(
 ) -> RunDocument:
     """Returns the document of a run from the results of its steps."""
     scales, rewrites = plan_scales(context), used_rewrites(context)
-    check, bench = known(found.check), known(found.bench)
+    check, bench = require_result(found.check), require_result(found.bench)
     releases = [
         RunRelease(
             board=one.board,
@@ -174,7 +174,7 @@ def run_document(
         rewrites=list(rewrites.applied),
         calibration=RunCalibration(
             method=scales.method,
-            choice=choice(context),
+            choice=method_choice(context),
             data=scales.data,
             changes=list(change_rows(scales.changes)),
         )
@@ -182,10 +182,10 @@ def run_document(
         else None,
         plan=with_built_buckets(context),
         built=list(board_builds(builds)),
-        bundle=known(found.bundle),
+        bundle=require_result(found.bundle),
         accuracy=accuracy(context),
-        refit=known(found.refit),
-        infer=known(found.infer),
+        refit=require_result(found.refit),
+        infer=require_result(found.infer),
         bench=BriefBench(
             clock=bench.clock,
             backend=bench.backend,
@@ -197,8 +197,8 @@ def run_document(
         board=releases[0].board,
         releases=releases,
         files=dict(files),
-        notes=notes_of(context, builds),
-        parser=parser_word(context),
+        notes=build_notes(context, builds),
+        parser=nvidia_parser_result(context),
     )
 
 
@@ -222,6 +222,10 @@ def report_facts(
     )
     gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
+    # the parts of the accuracy comparison that are not the user's
+    random = "random weights" if context.file.model.builtin is not None else ""
+    synthetic = "synthetic inputs" if context.file.calibration.data is None else ""
+    stand_in = " and ".join(filter(None, (random, synthetic)))
     figures = ReportedAccuracy(
         cosine=error.cosine,
         snr_db=error.snr_db,
@@ -232,7 +236,7 @@ def report_facts(
         scores=list(error.scores),
         failures=list(error.failures),
         data=error.data,
-        stand_in=_stand_in(context),
+        stand_in=stand_in,
         inputs=error.count,
         metric=gate.metric,
         min=gate.min,
@@ -267,16 +271,9 @@ def report_facts(
         files=files,
         config_text=context.config.text,
         environment={**_environment()},
-        notes=tuple(notes_of(context, builds)),
+        notes=tuple(build_notes(context, builds)),
         note_groups=note_groups(context, builds),
     )
-
-
-def _stand_in(context: Context) -> str:
-    """Returns the parts of the accuracy comparison that are not the user's; "" for none."""
-    random = "random weights" if context.file.model.builtin is not None else ""
-    synthetic = "synthetic inputs" if context.file.calibration.data is None else ""
-    return " and ".join(filter(None, (random, synthetic)))
 
 
 def write_report(context: Context, facts: RunFacts, out: Path) -> Report:

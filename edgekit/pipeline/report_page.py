@@ -16,7 +16,7 @@ from edgekit.files import write_json
 from edgekit.reports.comparison import with_baseline, without_comparison
 from edgekit.reports.html.page import write_report
 from edgekit.reports.schema import Report, read_report
-from edgekit.results.selection import past_of, read_result, select
+from edgekit.results.selection import past_results, read_result, select
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -57,7 +57,7 @@ def page_of_file(
     """
     report = read_report(path)
     if baseline:
-        report = _compared(report, baseline, of=path)
+        report = _compare_with_baseline(report, baseline, of=path)
     beside = path.with_suffix(".html")
     page = output or (out / beside.name if out is not None else beside)
     write_report(report, page)
@@ -87,14 +87,16 @@ def page_of_run(
     page = Path(report.files["report"])
     if baseline:
         try:
-            report = _compared(report, baseline)
+            report = _compare_with_baseline(report, baseline)
         except DataError as error:  # keeps the results of the run
             report = without_comparison(report, error)
         write_report(report, page)
         write_json(page.with_suffix(".json"), report.to_json())
     if output is not None:
         write_report(report, output)
-    notes = [note for one in result.document.releases if one.taken_back for note in one.notes]
+    notes = [
+        note for release in result.document.releases if release.taken_back for note in release.notes
+    ]
     return ReportPage(output or page, report, tuple(notes))
 
 
@@ -116,7 +118,7 @@ def _is_first_run(baseline: str, error: EdgekitError) -> bool:
     return baseline.strip() == "last" and error.code == "history.no-result"
 
 
-def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Report:
+def _compare_with_baseline(report: Report, baseline: str, *, of: Path | None = None) -> Report:
     """Returns the report with the comparison of its own bench.json with the baseline.
 
     Args:
@@ -158,7 +160,7 @@ def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Repor
             code=FIRST_RUN,
         )
         return without_comparison(report, none)
-    return with_baseline(report, found, [result], past_of(found, [result]))
+    return with_baseline(report, found, [result], past_results(found, [result]))
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """`STEPS`: the steps of a run in order, each a function from a run to the run with its result.
-`needed` picks those that a command needs, `run_step` runs a single step.
+`required_steps` picks those that a command needs, `run_step` runs a single step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from edgekit.bundles.files import PackedBundle
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.found import Found, known
-from edgekit.pipeline.outputs import may_fill
+from edgekit.pipeline.found import Found, require_result
+from edgekit.pipeline.outputs import check_output_folder
 from edgekit.pipeline.progress import StepLog, StepRecord
-from edgekit.pipeline.steps.accuracy import accuracy, gated
+from edgekit.pipeline.steps.accuracy import accuracy, pass_accuracy_gate
 from edgekit.pipeline.steps.beforehand import (
     OtherWeights,
     check_boards,
@@ -36,8 +36,13 @@ from edgekit.pipeline.steps.build_request import (
     check_opaque,
     check_planned,
 )
-from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
-from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
+from edgekit.pipeline.steps.bundle import pack_bundle, write_bundle, write_typed
+from edgekit.pipeline.steps.calibrate import (
+    check_data_fits,
+    compute_scales,
+    ranges,
+    with_measured_ranges,
+)
 from edgekit.pipeline.steps.deploy import (
     ConnectedBoards,
     InstalledRelease,
@@ -46,12 +51,12 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
-from edgekit.pipeline.steps.load import lowers, requested, require_parse
-from edgekit.pipeline.steps.method import choice, chooses, method, scales
+from edgekit.pipeline.steps.load import needs_qdq_nodes, requested_shapes, require_parse
+from edgekit.pipeline.steps.method import chooses_method, method, method_choice, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
-from edgekit.pipeline.steps.variants import built_buckets, on_gpu
+from edgekit.pipeline.steps.variants import built_buckets, gpu_range_context
 from edgekit.placement.buckets import shape_text
 from edgekit.placement.plan import has_known_time, qualify_proof
 from edgekit.quantize.given_scales import named_scales
@@ -66,6 +71,12 @@ if TYPE_CHECKING:
     from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
     from edgekit_device.protocol.detection import Options
+
+
+# steps that also run for a model that the board cannot parse; all others refuse it
+_JUDGES = frozenset({"check", "rewrite"})
+#: Name of the Q/DQ model in a run's folder.
+TYPED_NAME = "qdq.onnx"
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ class Run:
     def bundle_for(self, client: BoardClient) -> Bundle:
         """Returns a board's bundle: engines are not portable between kinds of boards."""
         built = build_for(self.context, self.boards, client)
-        return bundle_of(self.context, built, self.signing)
+        return pack_bundle(self.context, built, self.signing)
 
 
 @dataclass(frozen=True)
@@ -137,10 +148,6 @@ class Step:
     reuses: bool = True
 
 
-# steps that also run for a model that the board cannot parse; all others refuse it
-_JUDGES = frozenset({"check", "rewrite"})
-
-
 def run_step(run: Run, step: Step) -> Run:
     """Runs a step and returns the run with its result."""
     if "build" in run.log.names or run.deploys:
@@ -164,20 +171,20 @@ def run_step(run: Run, step: Step) -> Run:
 # Refusals before any costly work.
 
 
-def _wrong_request(run: Run) -> None:
+def _check_request(run: Run) -> None:
     if "bundle" in run.log.names:
-        may_fill(run.out)
+        check_output_folder(run.out)
         run.signing.check()
-    may_fill(run.context.cache.folder)
+    check_output_folder(run.context.cache.folder)
     check_build_options(run.context)
 
 
-def _unfit_boards(run: Run) -> None:
+def _check_run_boards(run: Run) -> None:
     if run.deploys:
         check_boards(run.context, run.boards, deploys=True)
 
 
-def _unfit_model(run: Run) -> None:
+def _check_run_weights(run: Run) -> None:
     check_opaque(run.context)
     if "bundle" in run.log.names:
         check_bundled(run.context)
@@ -189,13 +196,13 @@ def _unfit_model(run: Run) -> None:
         check_weights(run.context, run.weights)
 
 
-def _taken_back(run: Run) -> None:
+def _check_taken_back(run: Run) -> None:
     if run.deploys and not (run.again or run.or_serving or run.context.force):
         key, weights = run.signing.public_key, run.weights.digest if run.weights else ""
         check_not_taken_back(run.context, run.boards, key, weights)
 
 
-def _unfit_network(run: Run) -> None:
+def _check_network(run: Run) -> None:
     check_names(run.context)
     check_layers(run.context)
     if run.weights is not None:
@@ -210,7 +217,7 @@ def _unfit_network(run: Run) -> None:
         check_bench_frames(run.context, may_reuse="report" in run.log.names)
 
 
-def _cuda_graph(run: Run) -> None:
+def _check_graph(run: Run) -> None:
     if "bench" in run.log.names:
         check_cuda_graph(run.context)
 
@@ -219,10 +226,10 @@ def _cuda_graph(run: Run) -> None:
 
 
 def _check(run: Run, record: StepRecord) -> Run:
-    return checked_as(run, record, check(run.context))
+    return record_check(run, record, check(run.context))
 
 
-def checked_as(run: Run, record: StepRecord, verdict: Verdict) -> Run:
+def record_check(run: Run, record: StepRecord, verdict: Verdict) -> Run:
     """Returns the run with its check, and sets the record's detail."""
     figures = verdict.figures
     known = "known " if verdict.uncounted else ""
@@ -246,16 +253,16 @@ def _rewrite(run: Run, record: StepRecord) -> Run:
 
 
 def _calibrate(run: Run, record: StepRecord) -> Run:
-    context = calibrated(run.context)
+    context = with_measured_ranges(run.context)
     shapes = calibrate_buckets(context)
     of = f"; the same of {counted(shapes - 1, 'other shape')}" if shapes > 1 else ""
-    if not chooses(context):
+    if not chooses_method(context):
         run = calibrate_by_method(run, record)
         record.detail += of
         return run
     # the method is chosen after the plan
     found = ranges(context)
-    named = named_scales(scales_by(context, found, "minmax"), model(context))
+    named = named_scales(compute_scales(context, found, "minmax"), model(context))
     record.detail = (
         f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, by "
         f"{len(found.amax)} methods, {found.data}{of}"
@@ -265,7 +272,7 @@ def _calibrate(run: Run, record: StepRecord) -> Run:
 
 def calibrate_by_method(run: Run, record: StepRecord) -> Run:
     """Returns the run with the scales of its method, which is chosen here if it is open."""
-    context = calibrated(run.context)
+    context = with_measured_ranges(run.context)
     found = scales(context)
     if found is None:
         record.detail = f"{context.file.precision} needs no scales"
@@ -279,17 +286,16 @@ def calibrate_by_method(run: Run, record: StepRecord) -> Run:
 def _plan(run: Run, record: StepRecord) -> Run:
     found = plan(run.context)
     check_planned(run.context)
-    if (rest := on_gpu(run.context)) is not None:
+    if (rest := gpu_range_context(run.context)) is not None:
         check_planned(rest, gpu_profiles(run.context))
     proof = qualify_proof(found.optimal, found.extrapolated, found.unknown_cost)
     proof = proof or (f"gap {percent(found.gap, 2)}" if has_known_time(found) else "cost unknown")
-    record.detail = (
-        f"{_on_dla(found)}, {counted(len(found.loadables), 'loadable')}, {found.objective}, {proof}"
-    )
+    loadables = counted(len(found.loadables), "loadable")
+    record.detail = f"{_dla_text(found)}, {loadables}, {found.objective}, {proof}"
     return replace(run, found=replace(run.found, plan=found))
 
 
-def _on_dla(found: Plan) -> str:
+def _dla_text(found: Plan) -> str:
     on_dla = sum(layer.device != "GPU" for layer in found.layers)
     return f"{on_dla} of {len(found.layers)} layers on the DLA"
 
@@ -297,7 +303,7 @@ def _on_dla(found: Plan) -> str:
 def _build(run: Run, record: StepRecord) -> Run:
     from edgekit.reports.text import clean
 
-    run = replace(run, context=gated(run.context))
+    run = replace(run, context=pass_accuracy_gate(run.context))
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
     on = f"{clean(error.data)}, emulated on this CPU"
@@ -309,8 +315,8 @@ def _build(run: Run, record: StepRecord) -> Run:
         f"{accuracy_text(error, figures, gate.metric, gate.min)} ({on})"
     )
     if builds[0].board:
-        record.detail += "; built on " + ", ".join(one.board for one in builds)
-    if chosen := choice(context):
+        record.detail += "; built on " + ", ".join(build.board for build in builds)
+    if chosen := method_choice(context):
         record.detail += f"; INT8 by {method(context)}"
         if context.method_by_gate:
             record.detail += ", taken by the accuracy gate"
@@ -321,7 +327,7 @@ def _build(run: Run, record: StepRecord) -> Run:
         context.note(labelled.words)
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
-    own = [one.bucket for one in built_buckets(context) if one.bucket.accuracy is not None]
+    own = [bucket.bucket for bucket in built_buckets(context) if bucket.bucket.accuracy is not None]
     if own[1:]:
         worst = min(own, key=lambda one: one.accuracy.cosine if one.accuracy else 1.0)
         figure = worst.accuracy.cosine if worst.accuracy else 1.0
@@ -330,26 +336,23 @@ def _build(run: Run, record: StepRecord) -> Run:
             f"({shape_text(worst.shapes)})"
         )
     places = [
-        {x.name: x.device for x in one.layers} for one in (known(run.found.plan), plan(context))
+        {x.name: x.device for x in one.layers}
+        for one in (require_result(run.found.plan), plan(context))
     ]
     if places[0] != places[1]:
-        record.detail += f"; placement is now {_on_dla(plan(context))}"
+        record.detail += f"; placement is now {_dla_text(plan(context))}"
     return run
-
-
-#: Name of the Q/DQ model in a run's folder.
-TYPED_NAME = "qdq.onnx"
 
 
 def _bundle(run: Run, record: StepRecord) -> Run:
     context, path = run.context, run.out / "bundle.ekb"
     first, *more = run.builds
-    bundle = bundle_of(context, first, run.signing)
+    bundle = pack_bundle(context, first, run.signing)
     write_bundle(context, bundle, path)
     others = []
     for built in more:
         other = path.with_name(f"bundle-{built.board}.ekb")
-        write_bundle(context, bundle_of(context, built, run.signing), other)
+        write_bundle(context, pack_bundle(context, built, run.signing), other)
         others.append(str(other))
     if others:
         record.detail = f"{1 + len(others)} kinds of boards; "
@@ -370,7 +373,7 @@ def _bundle(run: Run, record: StepRecord) -> Run:
     return replace(run, found=replace(run.found, bundle=packed))
 
 
-def remember(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
+def store_bundles(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
     """Stores each board's bundle, so that the next run can use it in its first seconds."""
     bundles = ((client, bundle_for(client).digest) for client in run.boards.clients())
     weights = run.weights.digest if run.weights else ""
@@ -378,7 +381,7 @@ def remember(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
 
 
 def _deploy(run: Run, record: StepRecord) -> Run:
-    remember(run, run.bundle_for)
+    store_bundles(run, run.bundle_for)
     releases = run.boards.install(
         run.bundle_for,
         run.log,
@@ -389,7 +392,7 @@ def _deploy(run: Run, record: StepRecord) -> Run:
     return replace(run, found=replace(run.found, deploy=tuple(releases)))
 
 
-def bring_first_board(run: Run, record: StepRecord) -> Run:
+def update_first_board(run: Run, record: StepRecord) -> Run:
     """Brings the first board to the bundle, unless the board serves it or a refit of it.
 
     If the board rolled the bundle back, the run uses the release that the board serves.
@@ -398,7 +401,7 @@ def bring_first_board(run: Run, record: StepRecord) -> Run:
     run.boards.trust_signer()
     bundle = run.bundle_for(client)
     key = context.cache.key("refitted", bundle.digest)
-    state = client.releases_of(bundle.name)
+    state = client.app_releases(bundle.name)
     serving = state.current_release
     if not serving or serving.digest not in (context.cache.get("refitted", key) or []):
         releases = run.boards.install(
@@ -446,7 +449,7 @@ def infer_on(
     path = output or run.out / "outputs.npz"
     release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
     manifest = None
-    if not requested(run.context).is_static and release.taken_back is None:
+    if not requested_shapes(run.context).is_static and release.taken_back is None:
         manifest = run.bundle_for(run.boards.clients()[0]).manifest
     found = infer(run.context, run.boards, release, backend, source, path, record, draw, manifest)
     return replace(run, found=replace(run.found, infer=found))
@@ -473,7 +476,7 @@ def _bench(run: Run, record: StepRecord) -> Run:
     return replace(run, found=replace(run.found, bench=found))
 
 
-def files_of(out: Path, *, typed: bool) -> dict[str, str]:
+def run_files(out: Path, *, typed: bool) -> dict[str, str]:
     """Returns the files that a run leaves in its folder; ``typed``: with a Q/DQ model."""
     names = {
         "report": "report.html",
@@ -492,21 +495,21 @@ def _report(run: Run, record: StepRecord) -> Run:
     from edgekit.pipeline.report import report_facts, write_report
     from edgekit.reports.schema import RefitAnswer
 
-    found, files = run.found, files_of(run.out, typed=lowers(run.context))
+    found, files = run.found, run_files(run.out, typed=needs_qdq_nodes(run.context))
     record.detail = files["report"]
     release = found.deploy[0]
     refit = RefitAnswer(
         # this machine can compare another inference, unless TensorRT's engines gave it
-        bit_equal=bool(release.bit_equal and known(found.infer).bit_equal is not False),
-        tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
+        bit_equal=bool(release.bit_equal and require_result(found.infer).bit_equal is not False),
+        tensors=len(pack_bundle(run.context, run.builds[0], run.signing).manifest.weights),
     )
     facts = report_facts(
         run.context,
         run.builds,
-        known(found.bundle),
+        require_result(found.bundle),
         release,
         refit,
-        known(found.bench),
+        require_result(found.bench),
         files,
         run.log.done,
     )
@@ -515,11 +518,11 @@ def _report(run: Run, record: StepRecord) -> Run:
 
 
 STEPS: tuple[Step, ...] = (
-    Step("check", _check, before=(_wrong_request, _unfit_boards)),
-    Step("rewrite", _rewrite, before=(_unfit_model, _taken_back)),
-    Step("calibrate", _calibrate, ("rewrite",), before=(_unfit_network,)),
+    Step("check", _check, before=(_check_request, _check_run_boards)),
+    Step("rewrite", _rewrite, before=(_check_run_weights, _check_taken_back)),
+    Step("calibrate", _calibrate, ("rewrite",), before=(_check_network,)),
     Step("plan", _plan, ("rewrite",)),
-    Step("build", _build, ("check", "calibrate", "plan"), before=(_cuda_graph,)),
+    Step("build", _build, ("check", "calibrate", "plan"), before=(_check_graph,)),
     Step("bundle", _bundle, ("build",)),
     Step("deploy", _deploy, ("bundle",), others=("refit", "self-test")),
     Step("infer", _infer, ("deploy",)),
@@ -533,12 +536,12 @@ STEP_NAMES = tuple(name for step in STEPS for name in (step.name, *step.others))
 HOST_STEPS = STEP_NAMES[: STEP_NAMES.index("bundle")]
 
 
-def names_of(steps: Iterable[Step]) -> list[str]:
+def step_names(steps: Iterable[Step]) -> list[str]:
     """Returns the names of the steps, including those that a step runs."""
     return [name for step in steps for name in (step.name, *step.others)]
 
 
-def needed(*names: str, **instead: Callable[[Run, StepRecord], Run]) -> list[Step]:
+def required_steps(*names: str, **instead: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns these steps and all that they need, in order.
 
     Args:

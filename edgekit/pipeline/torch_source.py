@@ -58,10 +58,13 @@ def from_torch(
     named = isinstance(source, str | os.PathLike)
     given = dict(options)
     sizes = given.pop("dynamic_shapes", None)
-    refused = bool(sizes) and named and _is_named_torch(str(source))
-    if not example and not refused and (named or not _is_torch(source)):
+    refused = (
+        bool(sizes) and named and (is_factory(str(source)) or has_torch_ending(Path(str(source))))
+    )
+    modules = {base.__module__.partition(".")[0] for base in type(source).__mro__}
+    if not example and not refused and (named or "torch" not in modules):
         return None
-    from edgekit.config.loader import Config, name_of
+    from edgekit.config.loader import Config, config_name
     from edgekit.pytorch.export import export, release_for
 
     if isinstance(source, Config):
@@ -83,33 +86,33 @@ def from_torch(
     if exported.dimensions and not (part.get("shapes") or part.get("dimensions")):
         part["dimensions"] = exported.dimensions
     elif exported.dimensions:
-        _refuse_outside(exported, str(target), part)
+        _check_sizes(exported, str(target), part)
     given["model"] = part or None
     if given.get("name") is None:
         made_of = str(source) if named else exported.source.rpartition(".")[2]
-        given["name"] = name_of(made_of)
+        given["name"] = config_name(made_of)
     return TorchSource(exported, given)
 
 
-def _refuse_outside(exported: Exported, target: str, part: Mapping[str, Any]) -> None:
+def _check_sizes(exported: Exported, target: str, part: Mapping[str, Any]) -> None:
     """Refuses sizes of a configuration's ``model`` that a network was not exported for."""
     from edgekit.config.error_places import set_place
     from edgekit.config.loader import open_config
     from edgekit.network.loading.load import file_inputs
-    from edgekit.network.shape_requests import refuse_outside, shape_request
+    from edgekit.network.shape_requests import refuse_outside_export, shape_request
 
     sizes = {key: part.get(key) for key in ("shapes", "dimensions", "batch")}
     config = open_config(exported.file, target=target, model=sizes)
     inputs = file_inputs(Path(exported.file))
     try:
         section = config.file.model
-        refuse_outside(shape_request(section, inputs), inputs, exported.dimensions, section)
+        refuse_outside_export(shape_request(section, inputs), inputs, exported.dimensions, section)
     except EdgekitError as error:
         set_place(error, config)
         raise
 
 
-def with_part(
+def with_model_keys(
     options: Mapping[str, Any], leave: Sequence[str] = (), inputs: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Returns a configuration's keys with those of ``model`` that are arguments of functions.
@@ -126,11 +129,3 @@ def with_part(
     part = options.get("model") or {}
     given = dict(part._asdict() if isinstance(part, ModelPart) else part)
     return {**options, "model": {**given, **own}}
-
-
-def _is_named_torch(source: str) -> bool:
-    return is_factory(source) or has_torch_ending(Path(source))
-
-
-def _is_torch(source: object) -> bool:
-    return any(one.__module__.partition(".")[0] == "torch" for one in type(source).__mro__)

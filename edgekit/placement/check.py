@@ -84,7 +84,7 @@ from edgekit.text import counted
 from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
-    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.parsing.nvidia import ParserResult
     from edgekit.placement.compared_check import ComparedCheck
     from edgekit.quantize.qdq.to_implicit import Translated
 
@@ -289,18 +289,11 @@ def check_model(
     notes = [*loaded.notes, *warnings, *([note] if note else []), *lowered]
     if translated is not None and scales is None:
         known = judge_translation(translated, loaded, network, judging)
-        judgement = known.judgement
-        notes += translation_notes(translated, known)
-    elif isinstance(scales, str | Path) and precision == "int8":
-        from edgekit.quantize.caches import load_cache
-        from edgekit.quantize.given_scales import judge_with
-
-        cache = load_cache(scales)
-        known = judge_with(cache, loaded, network, judging, name=str(scales), typed=bool(lowered))
-        judgement = known.judgement
-        notes += known.notes
+        judgement, scale_notes = known.judgement, translation_notes(translated, known)
     else:
-        judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
+        given = scales if precision == "int8" else None
+        judgement, scale_notes = _judge_scales(given, loaded, network, judging, bool(lowered))
+    notes += scale_notes
     sent = file if is_typed(board, release, precision) else loaded
     parse = _check_parser(sent, file, release, board, plugins)
     whole = judgement
@@ -338,7 +331,7 @@ def _document(
     board: Target,
     clock: PlacementTimer | None,
     parse: Parse,
-    word: ParserWord | None,
+    word: ParserResult | None,
     notes: Sequence[str],
     proposes: bool,
 ) -> Check:
@@ -398,6 +391,23 @@ def _check_parser(
         return given
     made = parse_check(sent.graph, release, board, plugins=plugins, model=AFTER_REWRITES)
     return made if given.ok else replace(given, converted=made.ok)
+
+
+def _judge_scales(
+    scales: str | Path | Mapping[str, float] | None,
+    loaded: Model,
+    network: Network,
+    judging: Callable[[Mapping[str, float] | None], Judgement],
+    typed: bool,
+) -> tuple[Judgement, Sequence[str]]:
+    """Returns the judgement with the scales of a cache's file or of a mapping, and its notes."""
+    if not isinstance(scales, str | Path):
+        return judging(scales), ()
+    from edgekit.quantize.caches import load_cache
+    from edgekit.quantize.given_scales import judge_with
+
+    known = judge_with(load_cache(scales), loaded, network, judging, name=str(scales), typed=typed)
+    return known.judgement, known.notes
 
 
 def _load_model(

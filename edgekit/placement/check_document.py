@@ -26,7 +26,7 @@ from edgekit.network.module_tree import (
     module_totals,
     tree_rows,
 )
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.parsing.table import Parse
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.control_flow import why_uncounted
@@ -258,7 +258,7 @@ class Check(_ModelDocument):
     without_slot: SlotReason | None = member(nullable(record(SlotReason)))
     sparsity: Sparsity = member(record(Sparsity))
     parse: Parse = member(record(Parse))
-    parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
+    parser: ParserResult | None = member(nullable(record(ParserResult)), absent=None)
     warnings: tuple[str, ...] = member(array(long_text))
     modules: tuple[ModuleTotals, ...] = member(records(ModuleTotals), absent=())
     buckets: tuple[Bucket, ...] = member(records(Bucket), absent=())

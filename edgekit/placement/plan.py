@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.cuts import Cut
 from edgekit.removed import FormerDict
@@ -558,7 +558,7 @@ class Plan:
     kept_off: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     unknown_cost: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     extrapolated: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
-    parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
+    parser: ParserResult | None = member(nullable(record(ParserResult)), absent=None)
     energy: FrameEnergy = member(record(FrameEnergy), absent=FrameEnergy(), as_given=True)
     slack: SlackChoice | None = member(nullable(record(SlackChoice)), absent=None, as_given=True)
     fewer: FewerLoadables | None = member(nullable(record(FewerLoadables)), absent=None)

@@ -102,11 +102,11 @@ def judge_translation(
     judging: Callable[[Mapping[str, float] | None], Judgement],
 ) -> KnownScales:
     """Judges a translated model with its scales; ``judging`` as in ``judge_with``."""
-    from edgekit.quantize.caches import cache_of
+    from edgekit.quantize.caches import make_cache
     from edgekit.quantize.given_scales import judge_with
 
     # the cache is not written, so its release does not matter
-    return judge_with(cache_of(translated.scales, "8.6"), model, network, judging)
+    return judge_with(make_cache(translated.scales, "8.6"), model, network, judging)
 
 
 def translation_notes(translated: Translated, known: KnownScales) -> list[str]:

@@ -30,6 +30,8 @@ TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-
 _TIES = 0.01
 # ONNX Runtime's words for an operator of another domain
 _UNKNOWN_OPERATOR = "is not a registered function"
+#: Takes arrays by input name, returns arrays by output name.
+RunArrays: TypeAlias = "Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]"
 
 
 def compare(
@@ -118,10 +120,6 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     return gap / largest if largest else gap
 
 
-#: Takes arrays by input name, returns arrays by output name.
-RunArrays: TypeAlias = "Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]"
-
-
 @dataclass(frozen=True)
 class Step:
     """A step that takes and returns tensors or arrays, with the names of both.
@@ -158,7 +156,7 @@ def array_step(inputs: tuple[str, ...], outputs: tuple[str, ...], run: RunArrays
     return Step(inputs, outputs, on_arrays)
 
 
-def steps_of_file(
+def open_steps(
     path: Path, left: Callable[[LeftModule], Step] | None, *, optimise: bool = True
 ) -> list[Step]:
     """Opens an exported file for ONNX Runtime and returns its steps.
@@ -188,7 +186,7 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
     Args:
         data: The file, or its bytes.
         where: Its name in messages.
-        optimise: As in :func:`steps_of_file`.
+        optimise: As in :func:`open_steps`.
 
     Raises:
         ModelError: ``model.runtime``: ONNX Runtime cannot run it, now or in the step.
@@ -196,7 +194,7 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
     try:
         session = open_session(data, {}, optimise=optimise)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise _not_run(where, error) from error
+        raise _not_run_error(where, error) from error
     inputs = tuple(one.name for one in session.get_inputs())
     outputs = tuple(one.name for one in session.get_outputs())
 
@@ -204,13 +202,13 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
         try:
             values: Any = session.run(None, feed)
         except Exception as error:
-            raise _not_run(where, error) from error
+            raise _not_run_error(where, error) from error
         return dict(zip(outputs, values, strict=True))
 
     return array_step(inputs, outputs, run)
 
 
-def _not_run(where: str, error: Exception) -> ModelError:
+def _not_run_error(where: str, error: Exception) -> ModelError:
     text = " ".join(str(error).split())
     hint = 'try the other exporter (exporter="legacy" or "dynamo")'
     if _UNKNOWN_OPERATOR in text:

@@ -33,34 +33,34 @@ def main() -> None:
     sys.path[:] = json.loads(text)["path"]
 
     from edgekit.errors import BuildError, EdgekitError
-    from edgekit.pytorch.outside import Answer, failed_by, read_request
+    from edgekit.pytorch.outside import Answer, describe_failure, read_request
 
     request = read_request(text)
     try:
-        answer = Answer(exported=_exported(request), failed=None)
+        answer = Answer(exported=_export(request), failed=None)
     except EdgekitError as error:
-        answer = Answer(exported=None, failed=failed_by(error))
+        answer = Answer(exported=None, failed=describe_failure(error))
     except MemoryError:
         lack = BuildError(
             "the process that exports the network ran out of memory",
             code="torch.memory",
             hint="export the module in your own process: edgekit.export(model, (x,))",
         )
-        answer = Answer(exported=None, failed=failed_by(lack))
+        answer = Answer(exported=None, failed=describe_failure(lack))
     content = answer.model_dump_json(by_alias=True)
     Path(request.folder, "answer.json").write_text(content, encoding="utf-8")
 
 
-def _exported(request: Request) -> Exported:
+def _export(request: Request) -> Exported:
     from edgekit.pytorch.export import export_network
-    from edgekit.pytorch.networks import network_of
+    from edgekit.pytorch.networks import prepare_network
     from edgekit.pytorch.outside import example_from
 
     args, kwargs = example_from(request)
-    source = _loaded(request)
+    source = _load(request)
     inputs, metadata = dict(request.inputs), dict[str, str]()
-    if request.kind == "pickle" and _of_ultralytics(type(source).__module__):
-        metadata = _ultralytics(source)
+    if request.kind == "pickle" and _is_ultralytics(type(source).__module__):
+        metadata = _prepare_ultralytics(source)
         if not args and not kwargs and not inputs:
             sides = metadata["imgsz"].strip("[]").replace(", ", "x")
             inputs = {"x": f"1x{metadata['channels']}x{sides}:float32"}
@@ -71,29 +71,29 @@ def _exported(request: Request) -> Exported:
             args, kwargs = tuple(example), dict(*more)
         source = module
     name = request.source if request.kind == "factory" else Path(request.source).name
-    network = network_of(source, args, kwargs, inputs, name)
+    network = prepare_network(source, args, kwargs, inputs, name)
     network.metadata = metadata
     return export_network(network, request.release, request.exporter, None)
 
 
-def _loaded(request: Request) -> Any:
+def _load(request: Request) -> Any:
     if request.kind == "factory":
-        return _made(request.source)
+        return _call_factory(request.source)
     import torch
 
     from edgekit.errors import EnvironmentLack, ModelError
-    from edgekit.pytorch.exporters import quiet
+    from edgekit.pytorch.exporters import captured_output
     from edgekit.pytorch.source_errors import first_words
 
     try:
-        with quiet(), _pickles(request.trusted):
+        with captured_output(), _limit_unpickling(request.trusted):
             if request.kind == "program":
                 return torch.export.load(request.source)
             if request.kind == "torchscript":
                 return torch.jit.load(request.source, map_location="cpu")
             loaded = torch.load(request.source, map_location="cpu", weights_only=False)
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and _of_ultralytics(error.name or ""):
+        if isinstance(error, ModuleNotFoundError) and _is_ultralytics(error.name or ""):
             raise EnvironmentLack(
                 "the file is an Ultralytics checkpoint, and ultralytics is not installed here",
                 code="torch.missing",
@@ -101,7 +101,7 @@ def _loaded(request: Request) -> Any:
                 hint="pip install ultralytics; or export it where it is installed, and give the "
                 f"ONNX file: yolo export model={Path(request.source).name} format=onnx",
             ) from error
-        if _was_refused(error):
+        if _is_unpickling_error(error):
             raise ModelError(
                 "the file holds Python objects, whose loading runs code of its author",
                 code="torch.untrusted",
@@ -117,14 +117,14 @@ def _loaded(request: Request) -> Any:
             if isinstance(error, ModuleNotFoundError)
             else "save it again with this version of PyTorch, or give the module",
         ) from error
-    return _module_of(loaded)
+    return _checkpoint_module(loaded)
 
 
 class Unpickled(Exception):
     """A file requires unpickling of objects."""
 
 
-def _was_refused(error: BaseException | None) -> bool:
+def _is_unpickling_error(error: BaseException | None) -> bool:
     import pickle
 
     while error is not None:
@@ -135,7 +135,7 @@ def _was_refused(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def _pickles(trusted: bool) -> Iterator[None]:
+def _limit_unpickling(trusted: bool) -> Iterator[None]:
     """Within the block only tensors are unpickled, unless the file is trusted.
 
     ``torch.export.load`` unpickles arbitrary objects of a file.
@@ -178,7 +178,7 @@ def _pickles(trusted: bool) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _module_of(loaded: Any) -> Any:
+def _checkpoint_module(loaded: Any) -> Any:
     """Returns the network of a trusted pickle: a module, or an Ultralytics checkpoint's."""
     import torch
 
@@ -200,11 +200,11 @@ def _module_of(loaded: Any) -> Any:
     )
 
 
-def _of_ultralytics(module: str) -> bool:
+def _is_ultralytics(module: str) -> bool:
     return module.partition(".")[0] == _ULTRALYTICS
 
 
-def _ultralytics(model: Any) -> dict[str, str]:
+def _prepare_ultralytics(model: Any) -> dict[str, str]:
     """Prepares a network of Ultralytics for an export, as its own exporter does.
 
     Returns:
@@ -218,8 +218,9 @@ def _ultralytics(model: Any) -> dict[str, str]:
     arguments = arguments if isinstance(arguments, dict) else vars(arguments or object)
     size = arguments.get("imgsz") or 640
     sides = [int(one) for one in (size if isinstance(size, list | tuple) else [size, size])]
+    names = model.names.values() if isinstance(model.names, dict) else model.names
     about = {
-        "names": dict(enumerate(map(str, _values(model.names)))),
+        "names": dict(enumerate(map(str, names))),
         "stride": int(max(model.stride)),
         "task": str(getattr(model, "task", None) or arguments.get("task") or "detect"),
         "imgsz": sides * (3 - len(sides)),
@@ -231,11 +232,7 @@ def _ultralytics(model: Any) -> dict[str, str]:
     return {key: str(value) for key, value in about.items()}
 
 
-def _values(names: Any) -> list[Any]:
-    return list(names.values()) if isinstance(names, dict) else list(names)
-
-
-def _made(spec: str) -> Any:
+def _call_factory(spec: str) -> Any:
     """Calls a factory."""
     import importlib
     import traceback

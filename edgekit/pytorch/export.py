@@ -24,14 +24,17 @@ from edgekit.network.protos import LEFT_DOMAIN, dtype_name
 from edgekit.network.writing import LARGEST_INLINE
 from edgekit.network.writing import save as save_model
 from edgekit.pytorch import exporters, keeping, source_errors
-from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
+from edgekit.pytorch.chain import TOLERANCES, array, compare, open_steps, run_steps, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, name_axes
-from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded
+from edgekit.pytorch.networks import Network, clones, is_module, prepare_network, seeded
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets import releases
 from edgekit.text import listed
+
+# the older exporter decomposes LayerNormalization
+_LEGACY_OPSETS = (17, 16)
 
 
 def export(
@@ -139,21 +142,21 @@ def export_with_network(
                 save=None if leave else save,
                 trust=trust,
             )
-        return _with_left(outside, leave, save), None
+        return _leave_out(outside, leave, save), None
     if is_module(source):
-        network = network_of(
+        network = prepare_network(
             source, given, kwargs or {}, inputs or {}, leave=leave, dynamic_shapes=dynamic_shapes
         )
         return export_network(network, release, chosen, save), network
     with source_errors.exported_whole():
-        network = network_of(
+        network = prepare_network(
             source, given, kwargs or {}, inputs or {}, dynamic_shapes=dynamic_shapes
         )
         whole = export_network(network, release, chosen, None if leave else save)
-    return _with_left(whole, leave, save), network
+    return _leave_out(whole, leave, save), network
 
 
-def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
+def _leave_out(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
     if not leave:
         return exported
     if exported.dimensions:
@@ -162,7 +165,7 @@ def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> E
             code="torch.dynamic_shapes",
             hint="leave leave out, or give one size",
         )
-    return keeping.saved(leave_in_file(exported, leave), save)
+    return keeping.copy_out(leave_in_file(exported, leave), save)
 
 
 def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
@@ -180,11 +183,11 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
     """
     whole = Path(exported.file)
     key = keeping.key("left", whole.parent.name, *globs)
-    if (found := keeping.found(key)) is not None:
+    if (found := keeping.find(key)) is not None:
         return found
     cut, calls = with_left_modules(load(whole), globs)
     places = [one for one in parts(cut.proto) if isinstance(one, LeftModule)]
-    with keeping.making(key) as folder:
+    with keeping.new_entry(key) as folder:
         save_model(cut, folder / keeping.FILE)
         left = []
         for part, model in zip(places, calls, strict=True):
@@ -193,11 +196,15 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
             exporters.tidy(model.proto)
             name = f"left-{part.call}.onnx"
             save_model(model, folder / name)
-            left.append(replace(part, file=str(keeping.home(key) / name)))
+            left.append(replace(part, file=str(keeping.entry_folder(key) / name)))
         made = exported.model_copy(
-            update={"file": str(keeping.home(key) / keeping.FILE), "left": left, "cached": False}
+            update={
+                "file": str(keeping.entry_folder(key) / keeping.FILE),
+                "left": left,
+                "cached": False,
+            }
         )
-        keeping.put(made, folder)
+        keeping.write_record(made, folder)
     return made
 
 
@@ -233,10 +240,6 @@ def need_torch() -> None:
         )
 
 
-# the older exporter decomposes LayerNormalization
-_LEGACY_OPSETS = (17, 16)
-
-
 def export_network(
     network: Network, release: str, exporter: Exporter | None, save: Path | None
 ) -> Exported:
@@ -247,10 +250,10 @@ def export_network(
     program, axes = _program(network, exporter)
     if program is not None:
         key = _key(network, keeping.program_digest(program), release, exporter, axes)
-        if (found := keeping.found(key)) is not None:
-            return keeping.saved(found, save)
+        if (found := keeping.find(key)) is not None:
+            return keeping.copy_out(found, save)
     with torch.no_grad():
-        made, proto = _translated(network, program, release, exporter, notes, varies=bool(axes))
+        made, proto = _translate(network, program, release, exporter, notes, varies=bool(axes))
     other = exporters.in_float32(proto)
     if "bfloat16" in other:
         notes.append("bfloat16 is float32 in the file: its values are exact there")
@@ -271,11 +274,11 @@ def export_network(
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
     for name, text in network.metadata.items():
         proto.metadata_props.add(key=name, value=text)
-    with keeping.making(key) as folder:
+    with keeping.new_entry(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
         file, names = folder / keeping.FILE, network.result.names
         left_out = None if stay is None else partial(torch_step, left=stay)
-        steps = steps_of_file(file, left_out, optimise=not quantised)
+        steps = open_steps(file, left_out, optimise=not quantised)
 
         def run(tensors: Sequence[Any]) -> list[Any]:
             if stay is not None:
@@ -293,12 +296,12 @@ def export_network(
             raise
         exported = Exported(
             schema="edgekit.export/1",
-            file=str(keeping.home(key) / keeping.FILE),
+            file=str(keeping.entry_folder(key) / keeping.FILE),
             source=network.source,
             kind=network.kind,
             torch=str(torch.__version__),
             exporter=made,
-            opset=exporters.opset_of(proto),
+            opset=exporters.read_opset(proto),
             tensorrt=release,
             inputs=_tensors(proto.graph.input, network.call.tensors, ranged=True),
             outputs=_tensors(proto.graph.output, network.outputs),
@@ -317,8 +320,8 @@ def export_network(
             left=left,
             dimensions=dimension_texts(axes),
         )
-        keeping.put(exported, folder)
-    return keeping.saved(exported, save)
+        keeping.write_record(exported, folder)
+    return keeping.copy_out(exported, save)
 
 
 def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[FreeAxis, ...]]:
@@ -339,8 +342,8 @@ def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[Fr
         )
     program = network.program
     if program is None and exporter != "legacy" and network.kind != "torchscript":
-        with torch.no_grad(), exporters.quiet():
-            program = exporters.program_of(network.make(), network.call.tensors, network.free)
+        with torch.no_grad(), exporters.captured_output():
+            program = exporters.export_program(network.make(), network.call.tensors, network.free)
     axes = () if program is None else free_axes(program, network.call.tensors, network.free)
     if exporter == "legacy" and (axes or network.free):
         raise UsageError(
@@ -376,7 +379,7 @@ def _key(
     )
 
 
-def _translated(
+def _translate(
     network: Network,
     program: Any,
     release: str,
@@ -390,46 +393,46 @@ def _translated(
     # the legacy exporter supports neither left-out modules nor varying sizes
     bound = exporter == "dynamo" or network.left is not None or varies
     if program is None:
-        return "legacy", _legacy(network, release)
+        return "legacy", _export_legacy(network, release)
     proto = exporters.dynamo(program)
-    if newest is None or newest >= exporters.opset_of(proto):
+    if newest is None or newest >= exporters.read_opset(proto):
         return "dynamo", proto
     why = f"TensorRT {release} takes opset {newest} at most"
-    converted = f"converted from opset {exporters.opset_of(proto)} to {newest}, as {why}"
+    converted = f"converted from opset {exporters.read_opset(proto)} to {newest}, as {why}"
     try:
-        lowered = exporters.lowered(proto, newest)
-        lacking = _lacking(lowered, release)
+        lowered = exporters.lower_opset(proto, newest)
+        lacking = _missing_operators(lowered, release)
     except ModelError as error:
         if bound:
             raise
         notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
-        return "legacy", _legacy(network, release)
+        return "legacy", _export_legacy(network, release)
     if lacking and not bound:
         with contextlib.suppress(ModelError):  # a check then reports the parser's refusal
-            other = _legacy(network, release)
-            if len(_lacking(other, release)) < len(lacking):
+            other = _export_legacy(network, release)
+            if len(_missing_operators(other, release)) < len(lacking):
                 notes.append(
-                    f"exported by the legacy exporter in opset {exporters.opset_of(other)}, as the "
-                    f"parser of TensorRT {release} has no {listed(lacking)}"
+                    f"exported by the legacy exporter in opset {exporters.read_opset(other)}, as "
+                    f"the parser of TensorRT {release} has no {listed(lacking)}"
                 )
                 return "legacy", other
     notes.append(converted)
     return "dynamo", lowered
 
 
-def _legacy(network: Network, release: str) -> onnx.ModelProto:
+def _export_legacy(network: Network, release: str) -> onnx.ModelProto:
     """Exports in the newest opset whose operators the parser of a release has."""
     made = []
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
         # the exporter runs the module, which may write to its inputs
         made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
-        if not _lacking(made[-1], release):
+        if not _missing_operators(made[-1], release):
             break
-    return min(made, key=lambda proto: len(_lacking(proto, release)))
+    return min(made, key=lambda proto: len(_missing_operators(proto, release)))
 
 
-def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
+def _missing_operators(proto: onnx.ModelProto, release: str) -> list[str]:
     """Returns the operators that the parser of a release does not import."""
     version = releases.parse_version(release)
     operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
@@ -481,13 +484,13 @@ def digests(proto: onnx.ModelProto) -> tuple[str, str]:
         structure.update(named)
         if exporters.is_float(tensor.data_type):
             weights.update(named)
-            weights.update(_content(tensor))
+            weights.update(_tensor_bytes(tensor))
         else:
-            structure.update(_content(tensor))
+            structure.update(_tensor_bytes(tensor))
     return structure.hexdigest(), weights.hexdigest()
 
 
-def _content(tensor: onnx.TensorProto) -> bytes:
+def _tensor_bytes(tensor: onnx.TensorProto) -> bytes:
     if tensor.HasField("raw_data"):
         return bytes(tensor.raw_data)
     content: bytes = onnx.numpy_helper.to_array(tensor).tobytes()

@@ -32,7 +32,7 @@ _DROPPED = ("pkg.torch.onnx.fx_node", "namespace", "pkg.onnxscript.rewriter.rule
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[io.StringIO]:
+def captured_output() -> Iterator[io.StringIO]:
     """Within the block, PyTorch's prints, logs and warnings go to the yielded text."""
     import torch
 
@@ -46,8 +46,8 @@ def quiet() -> Iterator[io.StringIO]:
     ]
     with contextlib.ExitStack() as stack:
         for handler in handlers:
-            handler.addFilter(_nothing)
-            stack.callback(handler.removeFilter, _nothing)
+            handler.addFilter(_drop_record)
+            stack.callback(handler.removeFilter, _drop_record)
         stack.enter_context(contextlib.redirect_stdout(said))
         stack.enter_context(contextlib.redirect_stderr(said))
         stack.enter_context(warnings.catch_warnings())
@@ -60,11 +60,11 @@ def quiet() -> Iterator[io.StringIO]:
         yield said
 
 
-def _nothing(record: logging.LogRecord) -> bool:
+def _drop_record(record: logging.LogRecord) -> bool:
     return False
 
 
-def program_of(
+def export_program(
     module: Any, tensors: Sequence[Any], free: Mapping[str, Mapping[int, Any]] | None = None
 ) -> Any:
     """Returns the ``torch.export`` program of a module that takes tensors.
@@ -136,7 +136,7 @@ def dynamo(program: Any) -> onnx.ModelProto:
     """
     import torch
 
-    with quiet():
+    with captured_output():
         try:
             written = torch.onnx.export(
                 program, (), dynamo=True, opset_version=DYNAMO_OPSET, verbose=False
@@ -182,7 +182,7 @@ def legacy(
         refuse_control_flow(module, tensors, constants=True)
     with (
         tempfile.TemporaryDirectory(prefix="edgekit-export-") as folder,
-        quiet() as said,
+        captured_output() as said,
         _without_fused_attention(),
     ):
         path = Path(folder, "model.onnx")
@@ -296,7 +296,7 @@ def _run_without_values(
 
     free = ShapeEnv(allow_scalar_outputs=scalars, allow_dynamic_output_shape_ops=sizes)
     mode = FakeTensorMode(shape_env=free, allow_non_fake_inputs=True)
-    with quiet():
+    with captured_output():
         try:
             fakes = [mode.from_tensor(one, static_shapes=True) for one in tensors]
             with mode:
@@ -306,7 +306,7 @@ def _run_without_values(
     return made
 
 
-def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def lower_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Returns a network in an older opset, by ONNX's version converter.
 
     The converter gets weights as inputs, so that it does not copy them. It drops module names,
@@ -322,11 +322,11 @@ def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         converted: onnx.ModelProto = version_converter.convert_version(bare, opset)
         for node in converted.graph.node:
             if node.domain in ("", "ai.onnx"):
-                _settle(node, opset, opset_of(proto))
+                _drop_newer_attributes(node, opset, read_opset(proto))
     except Exception as error:
         text = " ".join(str(error).split())
         raise ModelError(
-            f"the network cannot be converted from opset {opset_of(proto)} to {opset}: {text}",
+            f"the network cannot be converted from opset {read_opset(proto)} to {opset}: {text}",
             code="torch.opset",
             hint='export it with exporter="legacy"',
         ) from error
@@ -348,7 +348,7 @@ def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     return converted
 
 
-def _settle(node: onnx.NodeProto, opset: int, before: int) -> None:
+def _drop_newer_attributes(node: onnx.NodeProto, opset: int, before: int) -> None:
     """Drops attributes with their default value that an older operator does not have.
 
     Raises:
@@ -368,7 +368,7 @@ def _settle(node: onnx.NodeProto, opset: int, before: int) -> None:
         raise ValueError(f"{node.op_type} with {len(node.input)} inputs")
 
 
-def opset_of(proto: onnx.ModelProto) -> int:
+def read_opset(proto: onnx.ModelProto) -> int:
     """Returns a file's version of ai.onnx."""
     return int(next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")))
 

@@ -49,9 +49,9 @@ def fix_scales(module: nn.Module) -> int:
     found = 0
     for path, one in list(module.named_modules()):
         if isinstance(one, torch.ao.quantization.FakeQuantizeBase):
-            is_on, read = bool(one.fake_quant_enabled[0]), _of_pytorch
+            is_on, read = bool(one.fake_quant_enabled[0]), _pytorch_scales
         elif any(base.__qualname__ == "TensorQuantizer" for base in type(one).__mro__):
-            is_on, read = not getattr(one, "_disabled", False), _of_nvidia
+            is_on, read = not getattr(one, "_disabled", False), _nvidia_scales
         else:
             continue
         module.set_submodule(path, _operator(read(path, one)) if is_on else torch.nn.Identity())
@@ -59,7 +59,7 @@ def fix_scales(module: nn.Module) -> int:
     return found
 
 
-def _of_pytorch(path: str, one: Any) -> _Scales:
+def _pytorch_scales(path: str, one: Any) -> _Scales:
     codes = _RANGES.get((int(one.quant_min), int(one.quant_max)))
     if codes is None:
         raise _refused(path, f"quantises to {int(one.quant_min)}..{int(one.quant_max)}")
@@ -75,7 +75,7 @@ def _of_pytorch(path: str, one: Any) -> _Scales:
     return _Scales(one.scale.detach().float(), one.zero_point.detach().int(), axis, codes)
 
 
-def _of_nvidia(path: str, one: Any) -> _Scales:
+def _nvidia_scales(path: str, one: Any) -> _Scales:
     import torch
 
     if one.num_bits != 8 or getattr(one, "block_sizes", None):

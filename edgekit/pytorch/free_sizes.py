@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError, UsageError
 from edgekit.network.ranges import axis_text, parse_axis
-from edgekit.pytorch.signature import random_like, size_of, type_name
+from edgekit.pytorch.signature import random_like, tensor_size, type_name
 from edgekit.text import listed
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def ranges_in(inputs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict
     """Splits sizes such as ``{"x": "1x3x320..640x224:float32"}``.
 
     Returns:
-        The best sizes in the form of ``signature.example_of``, and PyTorch's dimensions by input
-        and axis.
+        The best sizes in the form of ``signature.random_example``, and PyTorch's dimensions by
+        input and axis.
 
     Raises:
         UsageError: ``torch.inputs``: a range is invalid.
@@ -137,7 +137,7 @@ def _refuse_example(name: str, axis: int, dim: Any, tensor: Any) -> None:
 
 
 def _no_dimensions(what: str, tensors: Mapping[str, Any]) -> UsageError:
-    sizes = listed(f"{name} {size_of(one)}" for name, one in tensors.items())
+    sizes = listed(f"{name} {tensor_size(one)}" for name, one in tensors.items())
     return UsageError(
         f"dynamic_shapes: {what}",
         code="torch.dynamic_shapes",
@@ -287,7 +287,7 @@ def refused_range(error: Exception) -> ModelError | None:
 
 def failed_at(tensors: Mapping[str, Any], reason: str) -> ModelError:
     """Returns the error of a network that fails at an end of its range."""
-    sizes = ", ".join(f"{name} {size_of(one)}" for name, one in tensors.items())
+    sizes = ", ".join(f"{name} {tensor_size(one)}" for name, one in tensors.items())
     return ModelError(
         f"the network fails at an end of its range, {sizes}: {reason}",
         code="torch.dynamic_shapes",

@@ -71,9 +71,9 @@ def program_digest(program: Any) -> str:
     return digest.hexdigest()
 
 
-def found(name: str) -> Exported | None:
+def find(name: str) -> Exported | None:
     """Returns the export of a key, None if it is not cached or damaged."""
-    folder = home(name)
+    folder = entry_folder(name)
     try:
         record = Exported.model_validate_json(read_file(folder / _RECORD, _LARGEST_RECORD))
     except (OSError, ValueError):
@@ -81,25 +81,25 @@ def found(name: str) -> Exported | None:
     return record.model_copy(update={"cached": True}) if (folder / FILE).is_file() else None
 
 
-def home(name: str) -> Path:
+def entry_folder(name: str) -> Path:
     """Returns the folder of a key."""
     return cache_folder() / _FOLDER / name
 
 
-def put(exported: Exported, folder: Path) -> None:
+def write_record(exported: Exported, folder: Path) -> None:
     """Writes an export's document into its folder."""
     text = exported.model_dump_json(by_alias=True, exclude_unset=True)
     (folder / _RECORD).write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def making(name: str) -> Iterator[Path]:
+def new_entry(name: str) -> Iterator[Path]:
     """Yields an empty folder, which becomes the key's folder if the block succeeds."""
-    with write_folder_atomically(home(name)) as folder:
+    with write_folder_atomically(entry_folder(name)) as folder:
         yield folder
 
 
-def taken(exported: Exported, name: str, within: Path) -> Exported:
+def adopt(exported: Exported, name: str, within: Path) -> Exported:
     """Caches the export of a child process.
 
     Args:
@@ -118,12 +118,12 @@ def taken(exported: Exported, name: str, within: Path) -> Exported:
             code="torch.failed",
             where=exported.source,
         )
-    with making(name) as folder:
+    with new_entry(name) as folder:
         for one in (FILE, DATA):
             if (file.parent / one).is_file():
                 shutil.move(file.parent / one, folder / one)
-        kept = exported.model_copy(update={"file": str(home(name) / FILE)})
-        put(kept, folder)
+        kept = exported.model_copy(update={"file": str(entry_folder(name) / FILE)})
+        write_record(kept, folder)
     return kept
 
 
@@ -132,22 +132,22 @@ def write(proto: onnx.ModelProto, path: Path) -> None:
     if sum(len(one.raw_data) for one in proto.graph.initializer) < _INLINE:
         path.write_bytes(proto.SerializeToString())
     else:
-        _write_apart(proto, path, f"{path.name}.data")
+        _write_external(proto, path, f"{path.name}.data")
 
 
-def _write_apart(proto: onnx.ModelProto, path: Path, data: str) -> None:
+def _write_external(proto: onnx.ModelProto, path: Path, data: str) -> None:
     (path.parent / data).unlink(missing_ok=True)  # ONNX appends
     onnx.save_model(proto, str(path), save_as_external_data=True, location=data)
 
 
-def saved(exported: Exported, save: Path | None) -> Exported:
+def copy_out(exported: Exported, save: Path | None) -> Exported:
     """Copies the file out of the cache, if a path is given."""
     if save is None:
         return exported
     kept = Path(exported.file)
     with write_atomically(save) as temporary:
         if any(kept.parent.glob(f"{FILE}.*")):
-            _write_apart(onnx.load(kept), temporary, f"{save.name}.data")
+            _write_external(onnx.load(kept), temporary, f"{save.name}.data")
         else:
             temporary.write_bytes(kept.read_bytes())
     return exported.model_copy(update={"file": str(save)})

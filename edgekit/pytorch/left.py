@@ -66,7 +66,7 @@ class LeftCall:
         """Returns args and kwargs with the tensors replaced by values."""
         from torch.utils import _pytree
 
-        args, kwargs = _pytree.tree_unflatten(_filled(self.given, values), self.inputs)
+        args, kwargs = _pytree.tree_unflatten(_fill_tensors(self.given, values), self.inputs)
         return args, kwargs
 
     def typed(self, values: Sequence[Values]) -> list[Tensor]:
@@ -157,7 +157,11 @@ def leave_out(
     with torch.no_grad():
         found.twin(*args, **kwargs)
     paths = {call.module for call in found.calls}
-    missing = [one for one in globs_of.values() if paths.isdisjoint(_around(one))]
+    missing = [
+        modules
+        for modules in globs_of.values()
+        if paths.isdisjoint(outer for path in modules for outer in enclosing(path))
+    ]
     if missing:
         raise UsageError(
             f"the network never calls {', '.join(one[0] for one in missing)}",
@@ -196,10 +200,6 @@ def twin(module: nn.Module) -> nn.Module:
         return known[id(here)]
 
     return made(module)
-
-
-def _around(paths: Sequence[str]) -> set[str]:
-    return {outer for path in paths for outer in enclosing(path)}
 
 
 def _entered(inside: list[str], path: str) -> Callable[..., None]:
@@ -253,7 +253,7 @@ def _node(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., An
             shapes=[shape for _, shape in call.kinds],
             version=1,
         )
-        return _pytree.tree_unflatten(_filled(call.made, results), call.outputs)
+        return _pytree.tree_unflatten(_fill_tensors(call.made, results), call.outputs)
 
     return forward
 
@@ -278,6 +278,6 @@ class _Tensor:
 _TENSOR = _Tensor()
 
 
-def _filled(values: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+def _fill_tensors(values: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
     given = iter(tensors)
     return [next(given) if value is _TENSOR else value for value in values]

@@ -21,7 +21,7 @@ from edgekit.pytorch import exporters, keeping
 from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.export import export_network
 from edgekit.pytorch.left import LeftOut
-from edgekit.pytorch.networks import network_of
+from edgekit.pytorch.networks import prepare_network
 from edgekit.pytorch.signature import type_name
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import CPU, SegmentEntry
@@ -78,7 +78,9 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
 
     typed = dict(zip(part.inputs, call.typed(tensors), strict=True))
     try:
-        network = network_of(Alone(), tuple(typed[name] for name in names), {}, {}, part.module)
+        network = prepare_network(
+            Alone(), tuple(typed[name] for name in names), {}, {}, part.module
+        )
         file = Path(export_network(network, release, None, None).file)
     except (ModelError, UsageError) as error:
         raise UsageError(

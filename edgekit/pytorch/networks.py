@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.chain import array, difference
-from edgekit.pytorch.exporters import quiet
+from edgekit.pytorch.exporters import captured_output
 from edgekit.pytorch.fake_quant import fix_scales
 from edgekit.pytorch.free_sizes import (
     FreeAxis,
@@ -30,13 +30,13 @@ from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
     Call,
     Result,
-    call_of,
+    bind_call,
     check_inputs,
     default_values,
-    example_of,
     parameter_names,
+    random_example,
     random_like,
-    size_of,
+    tensor_size,
     type_name,
 )
 from edgekit.text import counted, listed
@@ -155,7 +155,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 def size_words(tensors: Mapping[str, Tensor]) -> str:
     """Returns names, sizes and types: "x 1x3x224x224:float32"."""
-    return listed(f"{name} {size_of(one)}" for name, one in tensors.items())
+    return listed(f"{name} {tensor_size(one)}" for name, one in tensors.items())
 
 
 def is_module(source: Any) -> bool:
@@ -165,7 +165,7 @@ def is_module(source: Any) -> bool:
     return isinstance(source, torch.nn.Module) and not isinstance(source, torch.jit.ScriptModule)
 
 
-def network_of(
+def prepare_network(
     source: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -192,7 +192,7 @@ def network_of(
     """
     import torch
 
-    source = unwrapped(source)
+    source = unwrap(source)
     inputs, ranged = ranges_in(inputs)
     is_module = isinstance(source, torch.nn.Module)
     if (ranged or dynamic_shapes) and (isinstance(source, torch.jit.ScriptModule) or not is_module):
@@ -258,13 +258,15 @@ def _module(
     parameters = parameter_names(source.forward)
     if inputs:
         check_inputs(inputs, parameters)
-        kwargs = {**kwargs, **example_of(inputs)}
-    call = call_of(parameters, args, kwargs)
+        kwargs = {**kwargs, **random_example(inputs)}
+    call = bind_call(parameters, args, kwargs)
     result = Result(call.names)
 
     def make() -> Any:
         module = _copy(source).eval()
-        _unwrap_children(module)
+        for parent in list(module.modules()):
+            for child_name, child in list(parent.named_children()):
+                parent._modules[child_name] = unwrap(child)
         fixed = fix_scales(module)
         words = f"{counted(fixed, 'fake quantiser')}: QuantizeLinear and DequantizeLinear"
         if fixed and words not in found.notes:
@@ -285,7 +287,7 @@ def _module(
         parameters=parameters,
         defaults=default_values(source.forward),
     )
-    found.notes += _training(source)
+    found.notes += _training_note(source)
     return found
 
 
@@ -301,7 +303,7 @@ def _script(
     parameters = [one.name for one in source.forward.schema.arguments][1:]
     if inputs:
         check_inputs(inputs, parameters)
-        made = example_of(inputs)
+        made = random_example(inputs)
         args = tuple(made[one] for one in parameters if one in made)
     if kwargs or not all(isinstance(one, torch.Tensor) for one in args):
         raise UsageError(
@@ -309,7 +311,7 @@ def _script(
             code="torch.inputs",
             hint=f"give its inputs ({listed(parameters)}) as args, in order",
         )
-    call = call_of(parameters, args, {})
+    call = bind_call(parameters, args, {})
     kept = source.original_name if hasattr(source, "original_name") else _class_name(source)
     found = Network(
         "torchscript",
@@ -319,11 +321,11 @@ def _script(
         Result(call.names),
         parameters=parameters,
     )
-    found.notes += [_DEPRECATED, *_training(source)]
+    found.notes += [_DEPRECATED, *_training_note(source)]
     return found
 
 
-def _training(source: Any) -> list[str]:
+def _training_note(source: Any) -> list[str]:
     if not any(module.training for module in source.modules()):
         return []
     return ["the module is in training mode: a copy in evaluation mode was exported"]
@@ -333,7 +335,7 @@ def _class_name(source: Any) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def unwrapped(source: Any) -> Any:
+def unwrap(source: Any) -> Any:
     """Returns the module inside ``torch.compile`` or a parallel wrapper."""
     from torch import nn
 
@@ -347,13 +349,6 @@ def unwrapped(source: Any) -> Any:
         else:
             break
     return source
-
-
-def _unwrap_children(module: Any) -> None:
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if (inner := unwrapped(child)) is not child:
-                parent._modules[name] = inner
 
 
 def _with_its_hooks(module: Any) -> Callable[..., Any]:
@@ -403,7 +398,7 @@ def _program(
     inputs: Mapping[str, str],
     name: str,
 ) -> Network:
-    leaves = _inputs_of(source)
+    leaves = _example_inputs(source)
     sizes = {key: value for key, value in leaves.items() if hasattr(value, "shape")}
     for node in source.graph.nodes:
         place = _TRAINING.get(str(node.target))
@@ -416,10 +411,10 @@ def _program(
             )
     if inputs:
         check_inputs(inputs, list(sizes))
-        made = example_of(inputs)
+        made = random_example(inputs)
         leaves |= made
-        args, kwargs = _unflattened(source, leaves)
-        given = {key: made[key] for key in made if not _takes(source, sizes[key], made[key])}
+        args, kwargs = _unflatten(source, leaves)
+        given = {key: made[key] for key in made if not _accepts_size(source, sizes[key], made[key])}
         if given:
             known = listed(f"{key} {ranges_text(source, one)}" for key, one in sizes.items())
             raise UsageError(
@@ -428,12 +423,12 @@ def _program(
                 hint="give these sizes, or export the program again with others",
             )
     elif not args and not kwargs:
-        args, kwargs = source.example_inputs or _unflattened(source, leaves)
-    call = call_of((), args, kwargs, names=list(leaves))
+        args, kwargs = source.example_inputs or _unflatten(source, leaves)
+    call = bind_call((), args, kwargs, names=list(leaves))
     result = Result(call.names)
 
     def make() -> Any:
-        with quiet():
+        with captured_output():
             module = copy.deepcopy(source.module())
         module.forward = call.flat(module.forward, result)
         return module
@@ -449,7 +444,7 @@ def _program(
     )
 
 
-def _takes(program: Any, known: Any, given: Any) -> bool:
+def _accepts_size(program: Any, known: Any, given: Any) -> bool:
     """Returns True if a program accepts a tensor's size: its own, or within its ranges."""
     if known.dim() != given.dim():
         return False
@@ -459,7 +454,7 @@ def _takes(program: Any, known: Any, given: Any) -> bool:
     )
 
 
-def _inputs_of(program: Any) -> dict[str, Any]:
+def _example_inputs(program: Any) -> dict[str, Any]:
     """Returns the inputs by name: a random tensor of each size, or the constant."""
     import torch
 
@@ -475,7 +470,7 @@ def _inputs_of(program: Any) -> dict[str, Any]:
     return found
 
 
-def _unflattened(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _unflatten(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     import torch
     from torch.utils import _pytree
 
@@ -532,7 +527,7 @@ def _examine(network: Network) -> None:
         for name, one in module.named_buffers()
         if name in before and not torch.equal(one, before[name]) and not name.startswith(left)
     ]
-    gap = _gap(network, again)
+    gap = _difference(network, again)
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
     if gap > _SAME and changed:
         place = source_errors.state_place(module, changed[0]) if network.kind == "module" else None
@@ -546,7 +541,7 @@ def _examine(network: Network) -> None:
         )
 
 
-def _gap(network: Network, outputs: Sequence[Any]) -> float:
+def _difference(network: Network, outputs: Sequence[Any]) -> float:
     """Returns the difference of outputs from the example's."""
     both = zip(outputs, network.outputs, strict=True)
     return max(difference(array(a), array(b)) for a, b in both)
@@ -566,7 +561,7 @@ def _refuse_chance(network: Network, module: Any) -> None:
             if left is not None:
                 left.reset()
             again = network.run(module, clones(network.call.tensors))
-        if left is not None and not places and _gap(network, again) <= _SAME:
+        if left is not None and not places and _difference(network, again) <= _SAME:
             return
         place = next(iter(places), None)
     raise source_errors.by_chance(place)
@@ -580,8 +575,8 @@ def _refuse_complex(network: Network) -> None:
     for name, tensor in named.items():
         if tensor.is_complex():
             raise ModelError(
-                f"{name!r} has complex numbers ({size_of(tensor)}), which ONNX networks take and "
-                "return as pairs of real ones",
+                f"{name!r} has complex numbers ({tensor_size(tensor)}), which ONNX networks take "
+                "and return as pairs of real ones",
                 code="torch.complex",
                 where=name,
                 hint="use torch.view_as_real and torch.view_as_complex in forward",

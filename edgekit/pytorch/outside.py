@@ -26,7 +26,7 @@ from edgekit.network.source import (
     TORCH_PICKLES,
     TORCH_PROGRAM,
     TORCHSCRIPT,
-    foreign,
+    foreign_format,
     is_factory,
     missing_model,
     refuse_foreign,
@@ -36,6 +36,17 @@ from edgekit.pytorch.document import Exported, Exporter, Structure
 from edgekit.text import listed
 
 Kind = Literal["program", "torchscript", "pickle", "factory"]
+_CHILD = Path(__file__).with_name("child.py")
+# address space: PyTorch's libraries reserve much more than they use
+_MEMORY = 64 << 30
+_COPIES = 8  # additional copies of a file
+# the environment variables that a file's child needs
+_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+_SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
+_MOST_PICKLE = 64 << 20
+_PICKLES = 4
+# modules of a pickle with only tensors and their names
+_PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
 
 
 class RawTensor(Document):
@@ -143,7 +154,7 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(both["args"]), both["kwargs"]
 
 
-def failed_by(error: EdgekitError) -> Failed:
+def describe_failure(error: EdgekitError) -> Failed:
     """Returns an error in the form for the parent."""
     return Failed(
         kind=type(error).__name__,
@@ -153,19 +164,6 @@ def failed_by(error: EdgekitError) -> Failed:
         hint=error.hint,
         details=list(error.details),
     )
-
-
-_CHILD = Path(__file__).with_name("child.py")
-# address space: PyTorch's libraries reserve much more than they use
-_MEMORY = 64 << 30
-_COPIES = 8  # additional copies of a file
-# the environment variables that a file's child needs
-_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
-_SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
-_MOST_PICKLE = 64 << 20
-_PICKLES = 4
-# modules of a pickle with only tensors and their names
-_PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
 
 
 def export_outside(
@@ -185,7 +183,7 @@ def export_outside(
         BuildError: ``torch.failed``, ``torch.timeout`` or ``torch.memory``: the child ended early.
         EdgekitError: The child's error.
     """
-    kind = kind_of(source)
+    kind = source_kind(source)
     digest = "" if kind == "factory" else file_digest(Path(source))
     with tempfile.TemporaryDirectory(prefix="edgekit-torch-") as made:
         folder = Path(made)
@@ -205,13 +203,13 @@ def export_outside(
             inputs=dict(inputs),
         )
         if kind == "factory":  # its result is only known afterwards; the child caches it
-            return keeping.saved(_asked(request, folder), save)
+            return keeping.copy_out(_run_child(request, folder), save)
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
         key = keeping.key(version("torch"), Path(source).name, facts, values)
-        found = keeping.found(key)
+        found = keeping.find(key)
         if found is None:
-            found = keeping.taken(_asked(request, folder), key, folder)
-        return keeping.saved(found, save)
+            found = keeping.adopt(_run_child(request, folder), key, folder)
+        return keeping.copy_out(found, save)
 
 
 def refuse_untrusted(source: str | Path, trust: str | None) -> None:
@@ -221,12 +219,12 @@ def refuse_untrusted(source: str | Path, trust: str | None) -> None:
         ModelError: ``model.missing``, or ``torch.untrusted`` for a pickle.
         UsageError: ``torch.source``: no PyTorch network; ``torch.trust``: another file is trusted.
     """
-    kind = kind_of(source)
+    kind = source_kind(source)
     if kind == "factory" or not (trust or kind == "pickle"):
         return
     digest = file_digest(Path(source))
     if not trust:
-        raise _untrusted(Path(source), digest)
+        raise _untrusted_error(Path(source), digest)
     if trust.lower() != digest:
         raise UsageError(
             f"the file's SHA-256 is {digest}, and another one is trusted",
@@ -236,7 +234,7 @@ def refuse_untrusted(source: str | Path, trust: str | None) -> None:
         )
 
 
-def kind_of(source: str | Path) -> Kind:
+def source_kind(source: str | Path) -> Kind:
     """Returns the kind of a source path or text.
 
     Raises:
@@ -249,7 +247,7 @@ def kind_of(source: str | Path) -> Kind:
         if is_factory(str(source)):
             return "factory"
         raise missing_model(path)
-    what = (foreign(path) if path.is_file() else None) or ("", "")
+    what = (foreign_format(path) if path.is_file() else None) or ("", "")
     kinds: dict[str, Kind] = {TORCH_PROGRAM: "program", TORCHSCRIPT: "torchscript"}
     kinds |= dict.fromkeys(TORCH_PICKLES, "pickle")
     if what[0] in kinds:
@@ -264,7 +262,7 @@ def kind_of(source: str | Path) -> Kind:
     )
 
 
-def _untrusted(path: Path, digest: str) -> ModelError:
+def _untrusted_error(path: Path, digest: str) -> ModelError:
     modules = pickled_modules(path)
     trusting = f"or, if you trust its author, give trust (--trust) {digest}"
     if any(name.partition(".")[0] == "ultralytics" for name in modules):
@@ -321,7 +319,7 @@ def pickled_modules(path: Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _asked(request: Request, folder: Path) -> Exported:
+def _run_child(request: Request, folder: Path) -> Exported:
     """Runs the child, and returns its answer or raises its error."""
     asked = folder / "request.json"
     asked.write_text(request.model_dump_json(), encoding="utf-8")
@@ -352,28 +350,30 @@ def _asked(request: Request, folder: Path) -> Exported:
             stderr=subprocess.PIPE,
         )
     except subprocess.TimeoutExpired:
-        raise _ended("torch.timeout", f"took over {timeouts.EXPORT_S} s", where) from None
+        raise _child_error("torch.timeout", f"took over {timeouts.EXPORT_S} s", where) from None
     except OSError as error:
-        raise _ended("torch.failed", f"cannot be started: {error.strerror}", where) from error
+        raise _child_error("torch.failed", f"cannot be started: {error.strerror}", where) from error
     if done.returncode == -signal.SIGXCPU:
-        raise _ended(
+        raise _child_error(
             "torch.timeout", f"took over {timeouts.EXPORT_CPU_S} s of the processor", where
         )
     if done.returncode == -signal.SIGKILL:
-        raise _ended("torch.memory", "ran out of memory", where)
+        raise _child_error("torch.memory", "ran out of memory", where)
     try:
         answer = Answer.model_validate_json((folder / "answer.json").read_bytes())
     except (OSError, ValueError):
         code = done.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise _ended("torch.failed", f"crashed ({how}) {listed(last)}".strip(), where) from None
+        raise _child_error(
+            "torch.failed", f"crashed ({how}) {listed(last)}".strip(), where
+        ) from None
     if answer.exported is None:
-        raise _error(answer.failed, where)
+        raise _rebuild_error(answer.failed, where)
     return answer.exported
 
 
-def _ended(code: str, what: str, where: str) -> BuildError:
+def _child_error(code: str, what: str, where: str) -> BuildError:
     return BuildError(
         f"the process that exports the network {what}",
         code=code,
@@ -382,9 +382,9 @@ def _ended(code: str, what: str, where: str) -> BuildError:
     )
 
 
-def _error(failed: Failed | None, where: str) -> EdgekitError:
+def _rebuild_error(failed: Failed | None, where: str) -> EdgekitError:
     if failed is None:
-        return _ended("torch.failed", "gives no answer", where)
+        return _child_error("torch.failed", "gives no answer", where)
     kind = getattr(errors, failed.kind, None)
     if (
         not (isinstance(kind, type) and issubclass(kind, EdgekitError))

@@ -68,7 +68,7 @@ class Call:
         return forward
 
 
-def call_of(
+def bind_call(
     parameters: Sequence[str],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -360,12 +360,12 @@ def as_tensor(value: Values, device: Any, dtype: Any) -> Tensor:
     return value.to(device=device, dtype=dtype)
 
 
-def size_of(tensor: Any) -> str:
+def tensor_size(tensor: Any) -> str:
     """Returns the size and type of a tensor or an array: "1x3x224x224:float32"."""
     return f"{'x'.join(map(str, tensor.shape))}:{type_name(tensor)}"
 
 
-def example_of(words: Mapping[str, str]) -> dict[str, Any]:
+def random_example(words: Mapping[str, str]) -> dict[str, Any]:
     """Returns random tensors of sizes such as ``{"x": "1x3x224x224:float32"}``.
 
     Raises:

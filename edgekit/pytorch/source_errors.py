@@ -262,7 +262,7 @@ def program_place(node: Any) -> Place:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else ("", "")
     kind = kind if isinstance(kind, str) else kind.__name__
-    line = last_line(node.meta.get("stack_trace") or "", _of_torch)
+    line = last_line(node.meta.get("stack_trace") or "", _is_library_code)
     return Place(str(path), kind.rpartition(".")[2], line)
 
 
@@ -298,7 +298,11 @@ def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
     found: Place | None = None
     for frame, number in frames:
         module = _own_module(frame, torch.nn.Module)
-        if module is not None and id(module) in paths and not _of_torch(frame.f_code.co_filename):
+        if (
+            module is not None
+            and id(module) in paths
+            and not _is_library_code(frame.f_code.co_filename)
+        ):
             kind = type(module).__name__
             found = Place(paths[id(module)], kind, *_line(frame.f_code.co_filename, number))
         elif module is not None and id(module) in paths:
@@ -307,7 +311,7 @@ def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
             if path and (found is None or path != found.path):
                 line = (found.line, found.code) if found else ("", "")
                 found = Place(path, type(module).__name__, *line)
-        elif found is not None and not _of_torch(frame.f_code.co_filename):
+        elif found is not None and not _is_library_code(frame.f_code.co_filename):
             # a function that the module calls
             found = Place(found.path, found.kind, *_line(frame.f_code.co_filename, number))
     return found
@@ -321,7 +325,7 @@ def _own_module(frame: Any, kind: type[Any]) -> Any | None:
     return first if isinstance(first, kind) else None
 
 
-def _of_torch(file: str) -> bool:
+def _is_library_code(file: str) -> bool:
     """Returns True if code is PyTorch's or edgekit's, not a module's own."""
     import torch
 

@@ -21,7 +21,7 @@ from edgekit.quantize.caches import (
     edit,
     load_cache,
     merge,
-    scales_of,
+    scales_from_cache,
     write_cache,
 )
 from edgekit.quantize.calibration.calibrate import describe_missing
@@ -280,7 +280,7 @@ def _with_network(
     cache: CalibrationCache, path: Path, model: str, loaded: Model, notes: Sequence[str]
 ) -> ReadCache:
     network = layers(loaded)
-    reading = scales_of(cache, network, model=loaded, name=str(path))
+    reading = scales_from_cache(cache, network, model=loaded, name=str(path))
     producers, consumers = network.producers(), network.consumers()
     unknown = {*reading.unknown, *reading.unnamed}
     rows = []

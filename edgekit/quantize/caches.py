@@ -22,14 +22,20 @@ from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.files import read_file, replacing
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.quantize.needs import FLOATS, Lack, follow, needs, without_too
-from edgekit.quantize.scales import Scales, float32, hex_of, is_scale, make_scales
+from edgekit.quantize.needs import (
+    FLOATS,
+    MissingScale,
+    find_missing_scales,
+    propagate_scales,
+    with_same_values,
+)
+from edgekit.quantize.scales import Scales, hex_bits, is_scale, make_scales, to_float32
 from edgekit.targets.releases import parse_version
 from edgekit.text import counted, listed
 from edgekit_device.versions import tensorrt_number
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Layer, Model, Network
+    from edgekit.network.model import Model, Network
 
 
 #: The calibrator that a DLA needs, as a header names it.
@@ -49,7 +55,7 @@ _UNNAMED = "(Unnamed Layer*"
 _SHOWN = 3
 
 
-def number_of(version: str) -> int:
+def version_number(version: str) -> int:
     """Returns NV_TENSORRT_VERSION of a release: "8.6.2" is 8602, and "10.3" is 100300.
 
     Raises:
@@ -58,7 +64,7 @@ def number_of(version: str) -> int:
     return tensorrt_number(parse_version(version))
 
 
-def major_of(number: int) -> int:
+def major_release(number: int) -> int:
     """Returns the major release of an NV_TENSORRT_VERSION."""
     return number // 10000 if number >= 100000 else number // 1000
 
@@ -74,7 +80,7 @@ def bad_scale(name: str, scale: float, where: str) -> DataError:
     )
 
 
-def checked_scale(name: str, scale: float) -> float:
+def check_scale(name: str, scale: float) -> float:
     """Returns the float32 of a tensor's scale, or 0 if it has none.
 
     Raises:
@@ -82,7 +88,7 @@ def checked_scale(name: str, scale: float) -> float:
     """
     if scale and not is_scale(scale):
         raise bad_scale(name, scale, name)
-    return float32(scale)
+    return to_float32(scale)
 
 
 def check_name(name: str) -> None:
@@ -104,15 +110,6 @@ def check_name(name: str) -> None:
             where=name if name.isprintable() else ascii(name),
             hint="rename the tensor in the model",
         )
-
-
-# TensorRT's calibration caches: text with a tensor per line, read leniently and written exactly.
-#
-# TensorRT's own reader is not public; trtexec's is (readScalesFromCalibrationCache in
-# samples/common/sampleEngines.cpp of github.com/NVIDIA/TensorRT, the same from 8.0 to 10.x): a line
-# is split at its last colon, up to eight hexadecimal digits follow, and of two lines of one name
-# the last counts (``tensorScales[name] = ...``). NVIDIA's own caches (qat2ptq.cache of
-# github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write no leading zeros.
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +145,12 @@ class CalibrationCache:
         lines = [self.header]
         for name, scale in self.scales.items():
             check_name(name)
-            lines.append(f"{name}: {hex_of(checked_scale(name, scale))}")
+            lines.append(f"{name}: {hex_bits(check_scale(name, scale))}")
         return "\n".join(lines) + "\n"
 
     def for_tensorrt(self, version: str) -> CalibrationCache:
         """Returns the cache with the header that ``version`` and IInt8EntropyCalibrator2 write."""
-        return replace(self, version=number_of(version), algorithm=ALGORITHM)
+        return replace(self, version=version_number(version), algorithm=ALGORITHM)
 
     def complaint(self, version: str) -> str:
         """Returns the complaint of TensorRT ``version`` about the header on a DLA; empty if none.
@@ -163,8 +160,8 @@ class CalibrationCache:
         ranges of trtexec's random inputs. According to reports, 10.3 refuses TRT-8600 in this way,
         and 10.16 reads TRT-100300: the major number counts.
         """
-        wanted = number_of(version)
-        if self.algorithm == ALGORITHM and major_of(self.version) == major_of(wanted):
+        wanted = version_number(version)
+        if self.algorithm == ALGORITHM and major_release(self.version) == major_release(wanted):
             return ""
         return (
             f"the cache's header {self.header} is not TRT-{wanted}-{ALGORITHM}: TensorRT {version} "
@@ -199,6 +196,13 @@ def load_cache(path: str | Path) -> CalibrationCache:
 
 def parse_cache(text: str, where: str = "") -> CalibrationCache:
     """Returns the cache in a text.
+
+    TensorRT's own reader is not public; trtexec's is (readScalesFromCalibrationCache in
+    samples/common/sampleEngines.cpp of github.com/NVIDIA/TensorRT, the same from 8.0 to 10.x): a
+    line is split at its last colon, up to eight hexadecimal digits follow, and of two lines of one
+    name the last counts (``tensorScales[name] = ...``). NVIDIA's own caches (qat2ptq.cache of
+    github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write no leading
+    zeros.
 
     Args:
         text: A file's content.
@@ -258,7 +262,7 @@ def _parse(line: str, where: str) -> tuple[str, float]:
     return name, scale
 
 
-def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
+def make_cache(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
     """Returns the cache that IInt8EntropyCalibrator2, the calibrator a DLA needs, reads back.
 
     The algorithm in the header is always EntropyCalibration2, for all calibration methods:
@@ -272,8 +276,8 @@ def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
         DataError: No TensorRT version; "cache.scale": an invalid scale, also after rounding to
             float32.
     """
-    rounded = {name: checked_scale(name, scale) for name, scale in scales.items()}
-    return CalibrationCache(number_of(tensorrt), ALGORITHM, rounded)
+    rounded = {name: check_scale(name, scale) for name, scale in scales.items()}
+    return CalibrationCache(version_number(tensorrt), ALGORITHM, rounded)
 
 
 def write_cache(
@@ -282,7 +286,7 @@ def write_cache(
     """Writes a calibration cache atomically: a reader sees the old or the new file, never a part.
 
     Args:
-        scales: Scales, which get the header of :func:`cache_of`, or a cache, written unchanged.
+        scales: Scales, which get the header of :func:`make_cache`, or a cache, written unchanged.
         path: The file.
         tensorrt: The release that will read it; for a cache, None keeps its header.
 
@@ -295,7 +299,7 @@ def write_cache(
     else:
         if tensorrt is None:
             raise TypeError("give a TensorRT version; scales alone have none")
-        cache = cache_of(scales.scales, tensorrt)
+        cache = make_cache(scales.scales, tensorrt)
     content = cache.text.encode()
     try:
         with replacing(Path(path)) as part:
@@ -448,13 +452,13 @@ def edit(
     for pattern in drop:
         gone = [pattern] if pattern in scales else [n for n in scales if fnmatchcase(n, pattern)]
         if not gone:
-            raise _unknown(pattern, scales)
+            raise _unknown_tensor(pattern, scales)
         for name in gone:
             del scales[name]
     moved = dict(rename or {})
     for old in moved:
         if old not in scales:
-            raise _unknown(old, scales)
+            raise _unknown_tensor(old, scales)
     renamed: dict[str, float] = {}
     for name, scale in scales.items():
         new = moved.get(name, name)
@@ -475,11 +479,11 @@ def edit(
                 where=name,
                 hint="give a positive number, small enough for a scale; the range is -AMAX to AMAX",
             )
-        renamed[name] = float32(scale)
+        renamed[name] = to_float32(scale)
     return replace(cache, scales=renamed)
 
 
-def _unknown(name: str, scales: Mapping[str, float]) -> UsageError:
+def _unknown_tensor(name: str, scales: Mapping[str, float]) -> UsageError:
     near = " or ".join(map(repr, get_close_matches(name, scales)))
     return UsageError(
         f"the cache has no tensor {name!r}",
@@ -514,10 +518,10 @@ def equal_tensors(
 
     feed = next(iter(synthetic_inputs(rewritten, 1, 0)))
     try:
-        wanted = dict(_prints(rewritten, feed, new))
+        wanted = dict(_fingerprints(rewritten, feed, new))
         sizes = {size for size, _ in wanted.values()}
         given: dict[int, list[tuple[str, np.ndarray]]] = {}
-        for name, (size, values) in _prints(original, feed, old, sizes):
+        for name, (size, values) in _fingerprints(original, feed, old, sizes):
             given.setdefault(size, []).append((name, values))
     except EdgekitError:
         return {}
@@ -534,7 +538,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return largest > 0 and float(abs(one - other).max()) <= _TOLERANCE * largest
 
 
-def _prints(
+def _fingerprints(
     model: Model,
     feed: Mapping[str, np.ndarray],
     names: Collection[str],
@@ -586,7 +590,7 @@ class CacheReading:
     """
 
     scales: Scales
-    lacks: tuple[Lack, ...]
+    lacks: tuple[MissingScale, ...]
     without: frozenset[str]
     listed: tuple[str, ...]
     free: frozenset[str]
@@ -600,7 +604,7 @@ class CacheReading:
         return {**dict.fromkeys(self.free, 1.0), **self.scales.scales}
 
 
-def scales_of(
+def scales_from_cache(
     cache: CalibrationCache,
     network: Network,
     *,
@@ -637,8 +641,8 @@ def scales_of(
     without = frozenset(n for n, scale in used.items() if not scale)
     # a Q/DQ model, unlike a file, may give no scales at all: its weights alone are quantised
     if (cache.scales or name) and not any(used.values()):
-        raise _foreign(cache, floats, name)
-    fused = _marked(network, known)
+        raise _foreign_cache(cache, floats, name)
+    fused = _marked_as_fused(network, known)
     for tensor in fused:
         del known[tensor]
     own = len(known)
@@ -648,19 +652,19 @@ def scales_of(
         known.update(found)
         inferred.update(dict.fromkeys(found, why))
 
-    add(follow(network, known, without=without), "follows")
+    add(propagate_scales(network, known, without=without), "follows")
     fresh = [n for n in floats if n not in old] if original is not None else []
-    lacks = needs(network, known, on_dla=on_dla)
+    lacks = find_missing_scales(network, known, on_dla=on_dla)
     lacking = {lack.tensor for lack in lacks.lacks}.intersection(fresh)
     if lacking and model is not None and original is not None:
         gone = {n: s for n, s in used.items() if s > 0 and n not in network.tensors}
         for tensor, twins in equal_tensors(original, model, gone, lacking).items():
             known[tensor] = max(gone[twin] for twin in twins)
             inferred[tensor] = twins[0]
-        add(follow(network, known, without=without), "follows")
-    add(follow(network, known, bounds=frozenset(fresh), without=without), "bound")
-    bare = without_too(network, without, known)
-    found = needs(network, known, on_dla=on_dla, without=bare)
+        add(propagate_scales(network, known, without=without), "follows")
+    add(propagate_scales(network, known, bounds=frozenset(fresh), without=without), "bound")
+    bare = with_same_values(network, without, known)
+    found = find_missing_scales(network, known, on_dla=on_dla, without=bare)
     unknown = [n for n in cache.scales if n not in used]
     unnamed = [n for n in unknown if n.startswith(_UNNAMED)]
     listed = f"calibration cache {Path(name).name}".rstrip()
@@ -697,7 +701,7 @@ def scales_of(
     )
 
 
-def _marked(network: Network, known: Mapping[str, float]) -> list[str]:
+def _marked_as_fused(network: Network, known: Mapping[str, float]) -> list[str]:
     """Returns the tensors that qdq-translator's --add_unary_ew_scales_for_dla marks as fused.
 
     The option gives a convolution whose only reader is an addition of two tensors the scale 1.0,
@@ -709,17 +713,16 @@ def _marked(network: Network, known: Mapping[str, float]) -> list[str]:
         if layer.kind != "CONVOLUTION" or known.get(layer.outputs[0]) != 1.0:
             continue
         readers = consumers.get(layer.outputs[0], ())
-        if len(readers) == 1 and _adds_two(readers[0]):
+        if len(readers) != 1:
+            continue
+        (reader,) = readers
+        adds = reader.kind == "ELEMENTWISE" and reader.params.get("function") == "SUM"
+        if adds and len(reader.inputs) == 2:
             marked.append(layer.outputs[0])
     return marked
 
 
-def _adds_two(layer: Layer) -> bool:
-    adds = layer.kind == "ELEMENTWISE" and layer.params.get("function") == "SUM"
-    return adds and len(layer.inputs) == 2
-
-
-def _foreign(cache: CalibrationCache, floats: list[str], name: str) -> DataError:
+def _foreign_cache(cache: CalibrationCache, floats: list[str], name: str) -> DataError:
     first = next(iter(cache.scales), "none")
     return DataError(
         "the calibration cache has no tensor of this network",

@@ -15,20 +15,23 @@ from edgekit.errors import DataError
 from edgekit.network.layer_names import layers_named
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import FOLLOWED, SAME_VALUES, Model, Network
-from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
-from edgekit.quantize.scales import Change, Scales, tie, tied, violations
+from edgekit.quantize.caches import CacheReading, CalibrationCache, make_cache, scales_from_cache
+from edgekit.quantize.scales import Change, Scales, tie, tie_cache_scales, violations
 from edgekit.text import counted, listed, yaml_list
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.quantize.needs import Lack
+    from edgekit.quantize.needs import MissingScale
     from edgekit.quantize.qdq.to_implicit import Translated
     from edgekit.targets.board import Target
 
 
 _SHOWN = 5
 _LAYERS_SHOWN = 3
+# the network is judged unchanged, and gets its Q/DQ nodes afterwards
+_LOWERED = "general.implicit_int8"
+_CHANGES_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +82,7 @@ class KnownScales:
         return texts
 
     @property
-    def unlisted(self) -> tuple[Lack, ...]:
+    def unlisted(self) -> tuple[MissingScale, ...]:
         """Missing scales, except of tensors that the cache lists without a scale."""
         return tuple(x for x in self.reading.lacks if x.tensor not in self.reading.without)
 
@@ -87,7 +90,9 @@ class KnownScales:
     def lacking(self) -> str:
         """The tensors that the cache does not list, and the layers that leave INT8."""
         lacks = self.unlisted
-        texts = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
+        texts = [
+            f"{lack.tensor!r} ({self._describe_fates(lack.layers)})" for lack in lacks[:_SHOWN]
+        ]
         more = len(lacks) - len(texts)
         what = "a tensor" if len(lacks) == 1 else counted(len(lacks), "tensor")
         return (
@@ -96,7 +101,7 @@ class KnownScales:
             + (f" and {more} more" if more else "")
         )
 
-    def _fates(self, layers: tuple[str, ...]) -> str:
+    def _describe_fates(self, layers: tuple[str, ...]) -> str:
         by_fate: dict[str, list[str]] = {}
         for name in layers:
             by_fate.setdefault(self.runs[name], []).append(name)
@@ -155,10 +160,12 @@ def judge_with(
     """
     best = judging(None)
     able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
-    reading = scales_of(cache, network, model=model, original=original, on_dla=able, name=name)
+    reading = scales_from_cache(
+        cache, network, model=model, original=original, on_dla=able, name=name
+    )
     judgement = judging(reading.judged)
     runs = {
-        layer: _runs(layer in able, judgement.verdicts[layer].placeable)
+        layer: _describe_move(layer in able, judgement.verdicts[layer].placeable)
         for lack in reading.lacks
         for layer in lack.layers
     }
@@ -174,7 +181,7 @@ def judge_with(
     return KnownScales(reading, judgement, runs, name, header, made)
 
 
-def _runs(before: bool, after: bool) -> str:
+def _describe_move(before: bool, after: bool) -> str:
     if before and not after:
         return "from the DLA to the GPU"
     return "FP16 on the DLA" if after else "FP16 on the GPU"
@@ -190,7 +197,7 @@ def named_scales(scales: Scales, model: Model) -> Scales:
         scales: Scales of the model's layers.
         model: The model.
     """
-    known = _moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
+    known = _with_moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
     named = model.graph.tensor_names
     return replace(
         scales,
@@ -199,7 +206,7 @@ def named_scales(scales: Scales, model: Model) -> Scales:
     )
 
 
-def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
+def _with_moved(scales: dict[str, float], model: Model) -> dict[str, float]:
     """Adds the tensors that hold another tensor's values; the layers lack some of these."""
     for node in model.proto.graph.node:
         if node.op_type in SAME_VALUES and node.input[0] in scales:
@@ -232,22 +239,17 @@ def cache_for_both(
         old = original.graph.tensor_names
         # without a tensor in both networks no scale can be added
         with suppress(DataError):
-            reading = scales_of(
-                cache_of(known, tensorrt),
+            reading = scales_from_cache(
+                make_cache(known, tensorrt),
                 layers(original, tensorrt),
                 model=original,
                 original=model,
             )
             more = {n: s for n, s in reading.scales.scales.items() if n in old}
             known = {**more, **known}
-    known = _moved(_moved(known, model), original)
+    known = _with_moved(_with_moved(known, model), original)
     named = model.graph.tensor_names | original.graph.tensor_names
-    return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)
-
-
-# the network is judged unchanged, and gets its Q/DQ nodes afterwards
-_LOWERED = "general.implicit_int8"
-_CHANGES_SHOWN = 3
+    return make_cache({name: scale for name, scale in known.items() if name in named}, tensorrt)
 
 
 class ScaleBinding(TypedDict):
@@ -291,7 +293,7 @@ def tie_qdq(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
 
     Adds a warning about scales that change.
     """
-    scales = tied(scales, network, **bound)
+    scales = tie_cache_scales(scales, network, **bound)
     widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
     return replace(scales, warnings=(*scales.warnings, *widened))
 

@@ -36,7 +36,7 @@ _WITHIN_ONE = frozenset({"SIGMOID", "TANH", "HARD_SIGMOID", "SOFTSIGN"})
 _SLOPES = frozenset({"LEAKY_RELU", "THRESHOLDED_RELU"})
 
 
-def follow(
+def propagate_scales(
     network: Network,
     scales: Mapping[str, float],
     *,
@@ -82,14 +82,14 @@ def follow(
                 take(name, _forward(layer, name, known, bounds))
         for name in layer.inputs:
             if name not in known and name not in outputs:
-                needs = [_backward(reader, known) for reader in consumers[name]]
-                given = [need for need in needs if need is not None]
-                if len(given) == len(needs):
+                needed = [_backward(reader, known) for reader in consumers[name]]
+                given = [scale for scale in needed if scale is not None]
+                if len(given) == len(needed):
                     take(name, max(given))
     return found
 
 
-def without_too(
+def with_same_values(
     network: Network, without: Collection[str], known: Collection[str]
 ) -> frozenset[str]:
     """Returns ``without`` and the tensors that hold the same values and are not ``known``.
@@ -202,7 +202,7 @@ def _selects(layer: Layer, *, back: bool = False) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class MissingScale:
     """A tensor without a scale that INT8 layers need.
 
     Attributes:
@@ -215,7 +215,7 @@ class Lack:
 
 
 @dataclass(frozen=True, eq=False)
-class Needs:
+class ScaleNeeds:
     """Tensors whose scale is missing, and tensors that need none.
 
     Attributes:
@@ -225,18 +225,18 @@ class Needs:
         inside: Tensors that never leave a fused kernel, with a scale or without.
     """
 
-    lacks: tuple[Lack, ...]
+    lacks: tuple[MissingScale, ...]
     free: frozenset[str]
     inside: frozenset[str]
 
 
-def needs(
+def find_missing_scales(
     network: Network,
     scales: Collection[str],
     *,
     on_dla: Collection[str] | None = None,
     without: Collection[str] = (),
-) -> Needs:
+) -> ScaleNeeds:
     """Returns the tensors that lack a scale, as TensorRT's builder would.
 
     The builder warns "Missing scale and zero-point for tensor X, expect fall back to non-int8
@@ -272,9 +272,9 @@ class _NeedsAnalysis:
         }
         self.on_dla = None if on_dla is None else frozenset(on_dla)
         self.place = {layer.name: number for number, layer in enumerate(network.layers)}
-        self.able = self._able()
+        self.able = self._int8_layers()
 
-    def _able(self) -> set[str]:
+    def _int8_layers(self) -> set[str]:
         """Returns layers with an INT8 kernel, except moves between FP16 tensors."""
         ops = int8_operators()
         able = {
@@ -288,11 +288,13 @@ class _NeedsAnalysis:
                 and (layer.weights or layer.op not in ops.weighted or layer.kind in SHUFFLES)
             )
         }
+        tensors = self.network.tensors
         for layer in self.network.layers:
             moves = layer.op in ops.moving or layer.kind in SHUFFLES
             if layer.name not in able or not moves:
                 continue
-            sources = [self.producers.get(n) for n in layer.inputs if self._is_float(n)]
+            read = [n for n in layer.inputs if n in tensors and tensors[n].dtype in FLOATS]
+            sources = [self.producers.get(name) for name in read]
             readers = [r for n in layer.outputs for r in self.consumers.get(n, ())]
             floats = [s for s in sources if s is not None and s.name not in able]
             moved = bool(floats) and len(floats) == len(sources)
@@ -300,13 +302,9 @@ class _NeedsAnalysis:
                 able.discard(layer.name)
         return able
 
-    def _is_float(self, name: str) -> bool:
-        tensor = self.network.tensors.get(name)
-        return tensor is not None and tensor.dtype in FLOATS
-
-    def answer(self) -> Needs:
+    def answer(self) -> ScaleNeeds:
         running = set(self.able)
-        inside = {layer.name: self._inner(layer, running) for layer in self.network.layers}
+        inside = {layer.name: self._fused_input(layer, running) for layer in self.network.layers}
         inner = {name for name in inside.values() if name is not None}
         blame = _Blame()
         waiting: Iterable[Layer] = self.network.layers
@@ -323,8 +321,8 @@ class _NeedsAnalysis:
             running -= fallen.keys()
             # a kernel that loses a part loses the tensors between; all else stays the same
             lost = []
-            for layer in self._touching(fallen):
-                old, new = inside[layer.name], self._inner(layer, running)
+            for layer in self._layers_and_readers(fallen):
+                old, new = inside[layer.name], self._fused_input(layer, running)
                 inside[layer.name] = new
                 if old is not None and old != new:
                     inner.discard(old)
@@ -344,9 +342,9 @@ class _NeedsAnalysis:
             for name in self._lacking(layer, inner, running)
         }
         whole = {*self.network.tensors, *self.network.fixed}
-        return Needs(
+        return ScaleNeeds(
             tuple(
-                Lack(name, tuple(sorted(blame.layers[name], key=self.place.__getitem__)))
+                MissingScale(name, tuple(sorted(blame.layers[name], key=self.place.__getitem__)))
                 for name in self.network.tensors
                 if name in blame.layers
             ),
@@ -376,7 +374,7 @@ class _NeedsAnalysis:
             and not any(reader.name in running for reader in self.consumers.get(name, ()))
         )
 
-    def _touching(self, names: Collection[str]) -> Iterator[Layer]:
+    def _layers_and_readers(self, names: Collection[str]) -> Iterator[Layer]:
         """Yields the layers of these names and the readers of their outputs."""
         for name in names:
             layer = self.network.layers[self.place[name]]
@@ -384,29 +382,29 @@ class _NeedsAnalysis:
             for result in layer.outputs:
                 yield from self.consumers.get(result, ())
 
-    def _inner(self, layer: Layer, running: set[str]) -> str | None:
+    def _fused_input(self, layer: Layer, running: set[str]) -> str | None:
         """Returns the layer's input that does not leave its fused kernel, or None."""
         if layer.name not in running or layer.op not in int8_operators().pointwise:
             return None
         eligible = []
         for name in layer.inputs:
             source = self.producers.get(name)
+            if source is None:
+                continue
+            dla = self.on_dla
+            same_device = dla is None or (source.name in dla) == (layer.name in dla)
             if (
-                source is not None
+                same_device
                 and source.name in running
                 and source.op in int8_operators().computing
                 and source.kind not in SHUFFLES
                 and name not in self.outputs
                 and name not in self.without
                 and len(self.consumers[name]) == 1
-                and self._together(source, layer)
             ):
                 eligible.append(name)
         # a sum of two chains: the later chain is fused, the earlier is read back as INT8
         return max(eligible, key=lambda n: self.place[self.producers[n].name], default=None)
-
-    def _together(self, source: Layer, layer: Layer) -> bool:
-        return self.on_dla is None or (source.name in self.on_dla) == (layer.name in self.on_dla)
 
 
 class _Blame:

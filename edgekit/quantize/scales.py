@@ -126,7 +126,7 @@ def is_scale(value: float) -> bool:
 
     Measuring, calibration caches, Q/DQ nodes and the reference build all use this.
     """
-    return 0 < value <= LARGEST_SCALE and float32(value) > 0
+    return 0 < value <= LARGEST_SCALE and to_float32(value) > 0
 
 
 def scales_in(graph: onnx.GraphProto, scales: Mapping[str, float]) -> dict[str, float]:
@@ -136,12 +136,12 @@ def scales_in(graph: onnx.GraphProto, scales: Mapping[str, float]) -> dict[str, 
     return {name: scale for name, scale in scales.items() if name in names}
 
 
-def float32(value: float) -> float:
+def to_float32(value: float) -> float:
     """Returns the nearest single-precision value, as engines and caches hold it."""
     return float(struct.unpack(">f", struct.pack(">f", value))[0])
 
 
-def hex_of(scale: float) -> str:
+def hex_bits(scale: float) -> str:
     """Returns the big-endian float32 bits as TensorRT's caches write them, no zero padding."""
     return f"{int.from_bytes(struct.pack('>f', scale), 'big'):x}"
 
@@ -150,10 +150,10 @@ def make_scales(
     scales: Mapping[str, float], *, method: str, data: str, missing: Iterable[str] = ()
 ) -> Scales:
     """Returns ``Scales`` with float32 values and their digest."""
-    rounded = {name: float32(value) for name, value in scales.items()}
+    rounded = {name: to_float32(value) for name, value in scales.items()}
     digest = hashlib.sha256()
     for name in sorted(rounded):
-        digest.update(f"{name}\0{hex_of(rounded[name])}\n".encode())
+        digest.update(f"{name}\0{hex_bits(rounded[name])}\n".encode())
     return Scales(rounded, method, data, digest.hexdigest(), tuple(missing))
 
 
@@ -214,13 +214,6 @@ def tie(
     return values, tuple(sorted(changes, key=lambda change: (-change.bits, change.tensor)))
 
 
-# Tensors that must share one INT8 scale, because the hardware cannot rescale between them.
-#
-# The rules under ``dla/`` (their ``ties``) define which layers require it. A tensor has the same
-# scale for all readers, so the tensors that several layers tie form one group. The group takes its
-# largest scale.
-
-
 class BoundLayer(NamedTuple):
     """A layer, the rule that binds it, and the float tensors that share a scale, two or more."""
 
@@ -237,6 +230,10 @@ def bindings(
     apart: bool = False,
 ) -> Iterator[BoundLayer]:
     """Yields the layers that tie the scales of tensors, in graph order.
+
+    The rules under ``dla/`` (their ``ties``) define which layers require one scale, because the
+    hardware cannot rescale between the tensors. A tensor has the same scale for all readers, so the
+    tensors that several layers tie form one group. The group takes its largest scale.
 
     Args:
         network: The layer graph.
@@ -324,7 +321,7 @@ def violations(
     """
     found = []
     for bound in bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers):
-        known = {name: float32(scales[name]) for name in bound.tensors if name in scales}
+        known = {name: to_float32(scales[name]) for name in bound.tensors if name in scales}
         if len(set(known.values())) > 1:
             rule = bound.tie.rule
             disputed = rule.certainty == "disputed"
@@ -423,14 +420,14 @@ def _unsettled_warnings(
     apart: dict[str, list[Violation]] = {}
     found = bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers, apart=True)
     for bound in found:
-        known = {name: float32(scales[name]) for name in bound.tensors if name in scales}
+        known = {name: to_float32(scales[name]) for name in bound.tensors if name in scales}
         if len(set(known.values())) > 1:
             rule = bound.tie.rule.id
             apart.setdefault(rule, []).append(Violation(bound.layer.name, rule, known))
-    return [_doubt(rule, members) for rule, members in apart.items()]
+    return [_unsettled_warning(rule, members) for rule, members in apart.items()]
 
 
-def _doubt(rule: str, members: list[Violation]) -> str:
+def _unsettled_warning(rule: str, members: list[Violation]) -> str:
     worst = max(members, key=lambda one: one.bits)
     narrow = min(worst.scales, key=lambda name: worst.scales[name])
     many = f"{len(members)} products keep" if len(members) > 1 else f"product {worst.layer} keeps"
@@ -442,7 +439,7 @@ def _doubt(rule: str, members: list[Violation]) -> str:
     )
 
 
-def tied(
+def tie_cache_scales(
     scales: Scales,
     network: Network,
     *,

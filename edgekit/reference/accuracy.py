@@ -17,7 +17,7 @@ from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.network.streaming import (
-    grouped,
+    group_inputs,
     is_large,
     model_session,
     run_group,
@@ -225,7 +225,7 @@ class Nonfinite:
         for name, kinds in self._found.items():
             feed = self._feeds[name]
             if id(feed) not in known:
-                known[id(feed)] = self._since(feed)
+                known[id(feed)] = self._first_nonfinite(feed)
             since = known[id(feed)]
             what = " and ".join(kind for kind in ("NaN", "infinity") if kinds[kind])
             text = f"output {name!r} has {what} for {kinds['inputs']} of {count} inputs"
@@ -238,14 +238,14 @@ class Nonfinite:
             found.append(NonfiniteOutput(name, what, kinds["inputs"], since, text))
         return tuple(found)
 
-    def _since(self, feed: Mapping[str, np.ndarray]) -> NodePlace | None:
+    def _first_nonfinite(self, feed: Mapping[str, np.ndarray]) -> NodePlace | None:
         """Returns the first node whose output is not finite, but finite in FP32."""
         writers = {
             tensor: node.name for node in self._model.proto.graph.node for tensor in node.output
         }
         tensors = self._runner.run(feed, observe=True)
         for segment in self._runner.segments:
-            inside = _inside(self._runner.artefacts, segment, tensors)
+            inside = _results_inside(self._runner.artefacts, segment, tensors)
             bad = (
                 name.partition("#")[0]
                 for name, value in inside.items()
@@ -259,7 +259,7 @@ class Nonfinite:
         return None
 
 
-def _inside(
+def _results_inside(
     artefacts: Artefacts, segment: EngineSegment, tensors: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Returns all results of a segment's nodes in their order, computed from its inputs."""
@@ -278,7 +278,7 @@ def _inside(
     return dict(zip(names, session.run(names, feed), strict=True))
 
 
-class Float32:
+class Float32Reference:
     """A model in ONNX Runtime FP32, for several comparisons on the same inputs.
 
     Args:
@@ -333,7 +333,7 @@ class Float32:
 
 
 def accuracy(
-    model: Model | Float32,
+    model: Model | Float32Reference,
     artefacts: Artefacts,
     data: Iterable[Mapping[str, np.ndarray]],
     *,
@@ -346,7 +346,7 @@ def accuracy(
 
     Args:
         model: The FP32 model; if it has opaque layers, the part before these is compared. Pass a
-            ``Float32`` to compare several builds on the same inputs.
+            ``Float32Reference`` to compare several builds on the same inputs.
         artefacts: A build of the model.
         data: Inputs by name, one dict an inference; read once.
         outputs: Outputs to compare; all when None.
@@ -359,7 +359,7 @@ def accuracy(
         DataError: No data, or data that do not fit.
         BuildError: ONNX Runtime failed in an engine.
     """
-    reference = model if isinstance(model, Float32) else Float32(model)
+    reference = model if isinstance(model, Float32Reference) else Float32Reference(model)
     runner = Runner(artefacts, lane=lane)
     wanted = list(outputs or artefacts.outputs)
     borders = [name for segment in runner.segments for name in segment.outputs]
@@ -369,7 +369,7 @@ def accuracy(
     boxes = None if detection is None else Boxes(detection.options)
     sums: dict[str, np.ndarray] = {}
     count = 0
-    for feed, found, values in _compared(runner, reference, names, data):
+    for feed, found, values in _compare_inputs(runner, reference, names, data):
         for name, value in zip(names, values, strict=True):
             if name in wanted and value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise DataError(
@@ -397,7 +397,7 @@ def accuracy(
     first = errors[wanted[0]]
     varying = [name for name in wanted if varied[name] >= HARDLY]
     whole = worst_measures([errors[name] for name in varying or wanted])
-    segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
+    segments = [_segment_measures(segment, errors, varied) for segment in runner.segments]
     groups, detected = _parts({name: errors[name] for name in wanted})
     groups = [
         # the SNR of an output that hardly varies is not meaningful
@@ -407,6 +407,11 @@ def accuracy(
         for group in groups
     ]
     objects = None if boxes is None else boxes.counted()
+    lost_objects = []
+    if objects is not None and objects.expected >= FEW_OBJECTS and objects.share < scores:
+        lost_objects.append(
+            f"{objects.share:.3f} of the objects match ({objects}), {scores:g} are wanted"
+        )
     return Accuracy(
         **vars(whole),
         judged=bool(varying),
@@ -428,22 +433,22 @@ def accuracy(
         objects=objects,
         failures=(
             *_failures(segments, groups),
-            *_lost(detected, scores),
-            *_lost_objects(objects, scores),
+            *_describe_lost_scores(detected, scores),
+            *lost_objects,
         ),
         per_segment=tuple(segments),
     )
 
 
-def _compared(
+def _compare_inputs(
     runner: Runner,
-    reference: Float32,
+    reference: Float32Reference,
     names: Sequence[str],
     data: Iterable[Mapping[str, np.ndarray]],
 ) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray]]]:
     """Yields each input with the build's tensors and FP32's."""
     count = 0
-    for group in grouped(data, [runner, reference]):
+    for group in group_inputs(data, [runner, reference]):
         found = runner.run_group(group, observe=True)
         yield from zip(group, found, reference.outputs(names, count, group), strict=True)
         count += len(group)
@@ -457,7 +462,7 @@ def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
         scores: Share of a detector's scores above 0.25 that must stay above it.
     """
     groups, detected = _parts(errors)
-    return [*_failures((), groups), *_lost(detected, scores)]
+    return [*_failures((), groups), *_describe_lost_scores(detected, scores)]
 
 
 def _parts(errors: Mapping[str, Deviation]) -> tuple[list[ChannelGroup], list[KeptScores]]:
@@ -487,7 +492,7 @@ def _variation(total: np.ndarray, error: Deviation) -> float:
     return math.sqrt(max(1.0 - mean, 0.0)) if count > 1 and math.isfinite(mean) else 1.0
 
 
-def _of_segment(
+def _segment_measures(
     segment: EngineSegment, errors: Mapping[str, Deviation], varied: Mapping[str, float]
 ) -> SegmentMeasures:
     worst = min(segment.outputs, key=lambda name: worst_measures([errors[name]]).cosine, default="")
@@ -549,19 +554,13 @@ def _rank(snr_db: float | None) -> float:
     return math.inf if snr_db is None else snr_db
 
 
-def _lost(detected: Iterable[KeptScores], least: float) -> list[str]:
+def _describe_lost_scores(detected: Iterable[KeptScores], least: float) -> list[str]:
     return [
         f"output {row.output!r} keeps {row.kept} of {row.above} scores above {SCORE:g}, "
         f"{100 * least:.0f} % are wanted"
         for row in detected
         if row.kept < least * row.above
     ]
-
-
-def _lost_objects(objects: MatchedBoxes | None, least: float) -> list[str]:
-    if objects is None or objects.expected < FEW_OBJECTS or objects.share >= least:
-        return []
-    return [f"{objects.share:.3f} of the objects match ({objects}), {least:g} are wanted"]
 
 
 def describe_channels(spans: Iterable[Sequence[int]]) -> str:
@@ -609,7 +608,7 @@ def accuracy_text(accuracy: Accuracy, figures: str, metric: str, minimum: float 
 
 
 def accuracy_of_variants(
-    model: Model | Float32,
+    model: Model | Float32Reference,
     artefacts: Artefacts,
     data: Callable[[int, int], Iterable[Mapping[str, np.ndarray]]],
     *,

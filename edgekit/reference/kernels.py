@@ -78,13 +78,13 @@ class Kernels:
     def kernels(self) -> tuple[ReferenceKernel, ...]:
         """The kernels in running order."""
         units = [(segment.device, unit) for segment in self._cuts for unit in segment.units]
-        merged = self._merged()
+        merged = self._merge_units()
         groups: dict[str, list[tuple[str, Unit]]] = {}
         for device, unit in units:
             groups.setdefault(merged.root(unit.name), []).append((device, unit))
-        ordered = self._ordered(list(groups.values()))
+        ordered = self._running_order(list(groups.values()))
         if ordered is None:  # kernels that wait for each other: each layer is a kernel then
-            ordered = self._ordered([[item] for item in units])
+            ordered = self._running_order([[item] for item in units])
         assert ordered is not None, "a checked graph has no cycle"
         return tuple(ordered)
 
@@ -108,9 +108,9 @@ class Kernels:
         part = Segment(
             kernel.device, kernel.layers, nodes, kernel.units, kernel.inputs, kernel.outputs
         )
-        engine = emit(self._model, part, self._alone(kernel, quantised), self._store)
+        engine = emit(self._model, part, self._single_engine(kernel, quantised), self._store)
         if stacked:
-            engine = self._stacked(engine)
+            engine = self._with_dynamic_rows(engine)
         store = self._store
         return open_engine(
             engine,
@@ -121,7 +121,7 @@ class Kernels:
             plugins=self._model.plugins,
         )
 
-    def _alone(self, kernel: ReferenceKernel, quantised: bool) -> Numerics:
+    def _single_engine(self, kernel: ReferenceKernel, quantised: bool) -> Numerics:
         own = {unit.name for unit in kernel.units} if quantised else set()
         written = {name for unit in kernel.units for name in unit.writes} if quantised else set()
         whole = self._numerics
@@ -132,7 +132,7 @@ class Kernels:
             exact=whole.exact & written,
         )
 
-    def _merged(self) -> DisjointSets[str]:
+    def _merge_units(self) -> DisjointSets[str]:
         """Returns the names of the units of each kernel as one set."""
         sets = DisjointSets[str]()
         for segment in self._cuts:
@@ -152,7 +152,7 @@ class Kernels:
             and self._graph.is_float32(tensor)
         )
 
-    def _ordered(self, groups: list[list[tuple[str, Unit]]]) -> list[ReferenceKernel] | None:
+    def _running_order(self, groups: list[list[tuple[str, Unit]]]) -> list[ReferenceKernel] | None:
         made = [self._kernel(group) for group in groups]
         writer = {
             name: at for at, item in enumerate(made) for unit in item.units for name in unit.writes
@@ -188,7 +188,7 @@ class Kernels:
             units=units,
         )
 
-    def _stacked(self, engine: bytes) -> bytes:
+    def _with_dynamic_rows(self, engine: bytes) -> bytes:
         """Makes the first axis of an engine's inputs, outputs and reshapes dynamic."""
         proto = onnx.ModelProto.FromString(engine)
         for value in (*proto.graph.input, *proto.graph.output):

@@ -237,7 +237,7 @@ class MethodErrors:
         Args:
             measured: Returns these inputs.
         """
-        near = self._near()
+        near = self._methods_near_best()
         if len(near) < 2:
             return
         inputs = list(islice(measured(), self._most_runs // len(self._found)))
@@ -253,8 +253,8 @@ class MethodErrors:
             value = _EXACT if whole.exact or whole.snr_db is None else whole.snr_db
             self._measured[method] = round(value, 2)
 
-    def _near(self) -> list[str]:
-        snr = {name: float(_db(self._noise(name).mean(axis=0))) for name in self._left}
+    def _methods_near_best(self) -> list[str]:
+        snr = {name: float(_worst_snr_db(self._noise(name).mean(axis=0))) for name in self._left}
         good = [name for name in self._left if not self._failures(name)] or self._left
         best = max(snr[name] for name in good)
         return [name for name in good if snr[name] > best - _NEGLIGIBLE_DB]
@@ -278,11 +278,11 @@ class MethodErrors:
             if digests in known:
                 self._runs += len(inputs)
             else:
-                known[digests] = self._of(inputs, real, each, f"{text}: {method}")
+                known[digests] = self._run_build(inputs, real, each, f"{text}: {method}")
             found[method] = known[digests]
         return found
 
-    def _of(
+    def _run_build(
         self,
         inputs: Sequence[HeldOutInput],
         real: Sequence[Sequence[np.ndarray]],
@@ -331,9 +331,9 @@ class MethodErrors:
         if self.count < 2:
             return False
         noise = {method: self._noise(method) for method in self._left}
-        whole = {method: _db(each.mean(axis=0)) for method, each in noise.items()}
+        whole = {method: _worst_snr_db(each.mean(axis=0)) for method, each in noise.items()}
         apart = {
-            method: _db((each.sum(axis=0) - each) / (self.count - 1))
+            method: _worst_snr_db((each.sum(axis=0) - each) / (self.count - 1))
             for method, each in noise.items()
         }
         best = min(self._left, key=lambda name: (bool(self._failures(name)), -float(whole[name])))
@@ -373,7 +373,10 @@ class MethodErrors:
 
     def choice(self) -> MethodChoice:
         """Returns the best method and its figures."""
-        snr = {name: round(float(_db(self._noise(name).mean(axis=0))), 2) for name in self._found}
+        snr = {
+            name: round(float(_worst_snr_db(self._noise(name).mean(axis=0))), 2)
+            for name in self._found
+        }
         failures = {name: self._failures(name) for name in self._found}
         return MethodChoice(
             method=(
@@ -390,7 +393,7 @@ class MethodErrors:
         )
 
 
-def _db(noise: np.ndarray) -> np.ndarray:
+def _worst_snr_db(noise: np.ndarray) -> np.ndarray:
     """Returns the SNR of the worst part in dB, from RMS noise over signal."""
     with np.errstate(divide="ignore"):
         found = -20 * np.log10(noise.max(axis=-1))
@@ -407,7 +410,7 @@ def choice_note(choice: MethodChoice) -> str:
     """Returns sentences on the chosen method, its figures, and the failures of others."""
     chosen, snr, failures = choice.method, choice.snr_db, choice.failures
     measured, most = choice.measured_snr_db, choice.inputs
-    where = _compared_on(choice)
+    where = _describe_inputs(choice)
     text = f"Calibration method: {chosen}."
     if methods_are_equal(choice):
         return (
@@ -444,7 +447,7 @@ def choice_note(choice: MethodChoice) -> str:
     return text
 
 
-def _compared_on(choice: MethodChoice) -> str:
+def _describe_inputs(choice: MethodChoice) -> str:
     """Returns a text on the number of compared inputs, and if the ranges include them."""
     text, known = counted(choice.inputs, "input"), choice.inputs - choice.held_out
     if not known:

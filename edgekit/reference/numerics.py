@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FLOAT = 1
 
 
-def leaving(graph: OnnxGraph, unit: Unit) -> list[str]:
+def leaving_tensors(graph: OnnxGraph, unit: Unit) -> list[str]:
     """Returns the unit's tensors that other units or the caller may read."""
     inner = {name for node in unit.nodes for name in graph.variable_reads(node)}
     names = {node.name for node in unit.nodes}
@@ -35,7 +35,7 @@ def leaving(graph: OnnxGraph, unit: Unit) -> list[str]:
     ]
 
 
-def _computes(unit: Unit) -> bool:
+def _ends_in_arithmetic(unit: Unit) -> bool:
     """Returns True if the unit ends in arithmetic, so that its result first exists in FP32."""
     ops = int8_operators()
     return unit.ops[-1] in ops.computing and set(unit.ops) <= ops.computing | ops.moving
@@ -51,10 +51,10 @@ def float_results(
         if segment.device != "GPU":
             continue
         for unit in segment.units:
-            if precision[unit.name] == "int8" and _computes(unit):
+            if precision[unit.name] == "int8" and _ends_in_arithmetic(unit):
                 found.update(
                     name
-                    for name in leaving(graph, unit)
+                    for name in leaving_tensors(graph, unit)
                     if not any(
                         precision[unit_of[reader]] == "int8"
                         for reader in graph.readers.get(name, ())
@@ -81,31 +81,25 @@ def inside_kernels(
                 if (
                     source is not None
                     and precision[source.name] == "int8"
-                    and _computes(source)
+                    and _ends_in_arithmetic(source)
                     and name not in segment.outputs
                     and all(unit_of.get(reader) is unit for reader in graph.readers[name])
                 ):
                     eligible.append(name)
             if eligible:
                 # a sum of two chains: the later chain is fused, the earlier is read back as INT8
-                inside.add(max(eligible, key=_by_place(place, writer)))
+                written_at = {name: place[writer[name].name] for name in eligible}
+                inside.add(max(eligible, key=written_at.__getitem__))
     return inside
-
-
-def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[[str], int]:
-    return lambda name: place[writer[name].name]
-
-
-# Numerics of a strongly typed network: tensors with Q/DQ nodes are rounded to INT8.
-#
-# The builder makes no choice there: a tensor with Q/DQ nodes is INT8 for every reader, and an INT8
-# layer's result without Q/DQ nodes stays within its fused kernel.
 
 
 def typed_inside(
     units: Iterable[Unit], precision: Mapping[str, str], quantised: Collection[str]
 ) -> set[str]:
     """Returns the tensors that INT8 units write and that have no Q/DQ nodes.
+
+    In a strongly typed network the builder makes no choice: a tensor with Q/DQ nodes is INT8 for
+    every reader, and an INT8 layer's result without Q/DQ nodes stays within its fused kernel.
 
     Args:
         units: The layers of a lane.
@@ -119,16 +113,6 @@ def typed_inside(
         for name in unit.writes
         if name not in quantised
     }
-
-
-# The numerics of each unit, and the rounding of values.
-#
-# FP32 does not round. FP16 rounds the output of every layer. INT8 rounds at the borders of
-# kernels: a chain that the target fuses (convolution, batch normalisation, sum, activation) stays
-# in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
-# arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
-# before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels and
-# picks them, because INT8 has no advantage there. A DLA writes INT8.
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,10 +145,17 @@ def decide(
     INT8 units fall back to FP16 if their operators have no INT8 kernel, their weights are not
     constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
     of kernels, so the choice is repeated until it is stable.
+
+    FP32 does not round. FP16 rounds the output of every layer. INT8 rounds at the borders of
+    kernels: a chain that the target fuses (convolution, batch normalisation, sum, activation) stays
+    in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
+    arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
+    before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels
+    and picks them, because INT8 has no advantage there. A DLA writes INT8.
     """
-    known = _inherit(graph, scales.scales if scales is not None else {})
+    known = _inherit_scales(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
-    precision = {unit.name: _able(graph, unit) for unit in units}
+    precision = {unit.name: _has_int8_kernel(graph, unit) for unit in units}
     quantised = None if scales is None else scales.quantised
     if alone and quantised is None:
         _follow_floats(graph, units, precision)
@@ -178,7 +169,9 @@ def decide(
         fallen = {}
         for unit in units:
             if precision[unit.name] == "int8":
-                tensors = (*unit.reads, *leaving(graph, unit), *_quantised_inputs(unit))
+                weighted = int8_operators().weighted
+                from_codes = [node.input[0] for node in unit.nodes if node.op_type in weighted]
+                tensors = (*unit.reads, *leaving_tensors(graph, unit), *from_codes)
                 border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
                 lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
                 if lacking:
@@ -191,7 +184,7 @@ def decide(
     exact: set[str] = set()
     for unit in units:
         kind = {"fp32": "none", "fp16": "fp16", "int8": "int8"}[precision[unit.name]]
-        left = set(leaving(graph, unit))
+        left = set(leaving_tensors(graph, unit))
         for name in unit.writes:
             rounds = name in left and name not in inside and graph.is_float32(name)
             rounding[name] = kind if rounds else "none"
@@ -216,7 +209,7 @@ def quantised_weight(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, int] 
     return None if axis is None else (inputs[1], axis)
 
 
-def _inherit(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
+def _inherit_scales(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
     """Gives a tensor without a scale the scale of the tensor with the same values.
 
     TensorRT's layers, and so its calibration caches, do not have every ONNX tensor: it merges
@@ -238,10 +231,6 @@ def _inherit(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
             for name in graph.variable_reads(node)[:1]:
                 known.setdefault(name, known[node.output[0]])
     return known
-
-
-def _quantised_inputs(unit: Unit) -> list[str]:
-    return [node.input[0] for node in unit.nodes if node.op_type in int8_operators().weighted]
 
 
 def _keeps_grid(
@@ -267,7 +256,7 @@ def _keeps_grid(
     return True
 
 
-def _able(graph: OnnxGraph, unit: Unit) -> str:
+def _has_int8_kernel(graph: OnnxGraph, unit: Unit) -> str:
     if unit.precision != "int8":
         return unit.precision
     for node in unit.nodes:

@@ -13,7 +13,7 @@ from edgekit.errors import GateError
 from edgekit.reference.accuracy import Accuracy, describe_metric
 from edgekit.reference.search_bounds import SearchBounds
 from edgekit.reference.sensitivity import Impact, Proposal
-from edgekit.text import all_of
+from edgekit.text import count_all
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # eighths
 _BUILDS = 32
 _SHOWN = 3
+_Planned = TypeVar("_Planned")
+# most plans to try, each with more layers in FP16
+_ROUNDS = 4
 
 
 def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
@@ -121,12 +124,12 @@ def propose(
         return proposal((), minimal=True)
     if not passes(everything):
         return proposal(None, minimal=False)
-    chosen = _worst(passes, len(impacts), more)
-    chosen, minimal = _fewest(chosen, passes, more)
+    chosen = _shortest_head(passes, len(impacts), more)
+    chosen, minimal = _drop_superfluous(chosen, passes, more)
     return proposal(chosen, minimal)
 
 
-def _worst(
+def _shortest_head(
     passes: Callable[[Sequence[int]], bool], count: int, more: Callable[[], bool]
 ) -> list[int]:
     """Returns the fewest kernels from the head of the ranking that reach the accuracy."""
@@ -141,7 +144,7 @@ def _worst(
     return list(range(high))
 
 
-def _fewest(
+def _drop_superfluous(
     chosen: list[int], passes: Callable[[Sequence[int]], bool], more: Callable[[], bool]
 ) -> tuple[list[int], bool]:
     """Drops superfluous kernels: halves, quarters, ... (delta debugging), the mildest first."""
@@ -165,7 +168,7 @@ def _fewest(
 def shortfall(proposal: Proposal) -> str:
     """Returns a sentence that FP16 of all layers misses the accuracy too, with the numbers."""
     metric = proposal.metric
-    every = all_of(proposal.kernels, "INT8 kernel")
+    every = count_all(proposal.kernels, "INT8 kernel")
     if reaches_value(proposal.accuracy, metric, proposal.minimum):
         return (
             f"{'; '.join(proposal.accuracy.failures)} with {every} in FP16, so keeping layers in "
@@ -180,7 +183,7 @@ def shortfall(proposal: Proposal) -> str:
     )
 
 
-def missed(accuracy: Accuracy, metric: str, minimum: float | None) -> str:
+def describe_miss(accuracy: Accuracy, metric: str, minimum: float | None) -> str:
     """Returns how an accuracy misses a gate; empty if it passes (``reaches``)."""
     if reaches(accuracy, metric, minimum):
         return ""
@@ -218,11 +221,6 @@ def below_gate(
 
 
 # A plan with other precisions has other places, so a proposal is planned and measured anew.
-
-
-_Planned = TypeVar("_Planned")
-# most plans to try, each with more layers in FP16
-_ROUNDS = 4
 
 
 @dataclass(frozen=True)

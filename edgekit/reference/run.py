@@ -15,16 +15,19 @@ from edgekit.network.session import lent_value, open_session
 from edgekit.network.streaming import (
     Feed,
     StreamedSession,
-    grouped,
+    group_inputs,
     is_large,
     run_group,
-    streamed,
+    stream_session,
 )
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
 
 if TYPE_CHECKING:
     from edgekit.network.plugins import Plugin
+
+# ONNX Runtime's names of NumPy's float types; the other names are NumPy's
+_ORT_TYPES = {"float32": "float", "float64": "double", "float16": "float16"}
 
 
 class Runner:
@@ -62,7 +65,7 @@ class Runner:
         self.segments = artefacts.lanes[lane][1]
         self.between = 0
         weights = {
-            digest: _lacking(artefacts.engines[digest], artefacts.weights, artefacts.values)
+            digest: _missing_weights(artefacts.engines[digest], artefacts.weights, artefacts.values)
             for digest in {one.engine for one in self.segments}
         }
         large = is_large(*weights.values())
@@ -98,7 +101,7 @@ class Runner:
         self, inputs: Iterable[Feed], *, observe: bool = False
     ) -> Iterator[tuple[Feed, dict[str, np.ndarray]]]:
         """Yields each input with ``run``'s result, in groups if weights are streamed."""
-        for group in grouped(inputs, [self]):
+        for group in group_inputs(inputs, [self]):
             yield from zip(group, self.run_group(group, observe=observe), strict=True)
 
     def run_group(
@@ -162,7 +165,7 @@ def _load(
     try:
         if large and not artefacts.functions:
             proto = onnx.ModelProto.FromString(engine)
-            made = streamed(proto, weights, partial(opened, arena=False))
+            made = stream_session(proto, weights, partial(opened, arena=False))
             if made is not None:
                 return made
         if not stripped and not large:
@@ -186,7 +189,7 @@ def open_engine(
     Raises:
         BuildError: ONNX Runtime refuses it; ``name`` identifies the engine.
     """
-    lent = {name: lent_value(v) for name, v in _lacking(engine, weights, values).items()}
+    lent = {name: lent_value(v) for name, v in _missing_weights(engine, weights, values).items()}
     try:
         return open_session(engine, lent, threads=threads, arena=False, plugins=plugins)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
@@ -198,7 +201,7 @@ def open_engine(
         ) from error
 
 
-def _lacking(
+def _missing_weights(
     engine: bytes, weights: Mapping[str, Weight], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Returns the weights that a stripped engine lacks, in its form: equal bytes are kept once."""
@@ -222,7 +225,9 @@ def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np
         array = feed[spec.name]
         shape = list(spec.shape)
         known = all(isinstance(size, int) for size in shape)
-        if (known and list(array.shape) != shape) or _ort_type(array) != spec.type:
+        name = str(array.dtype)
+        type_ = f"tensor({_ORT_TYPES.get(name, name)})"
+        if (known and list(array.shape) != shape) or type_ != spec.type:
             raise DataError(
                 f"input {spec.name!r} is {array.dtype} {list(array.shape)}",
                 code="data.shape",
@@ -245,11 +250,6 @@ def _check_sizes(session: Any, tensors: Mapping[str, np.ndarray]) -> None:
                 hint="a shape under model.shapes (--shape) must hold for all inputs; without it "
                 "what reads the tensor runs on the board alone",
             )
-
-
-def _ort_type(array: np.ndarray) -> str:
-    names = {"float32": "float", "float64": "double", "float16": "float16"}
-    return f"tensor({names.get(str(array.dtype), str(array.dtype))})"
 
 
 def _failure(artefacts: Artefacts, segment: EngineSegment, error: Exception) -> BuildError:

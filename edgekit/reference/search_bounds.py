@@ -95,7 +95,7 @@ class FirstInputs:
         return islice(iter(self._inputs), self._most)
 
 
-def part_of(inputs: Feeds, most: int | None) -> int | None:
+def trial_limit(inputs: Feeds, most: int | None) -> int | None:
     """Returns ``most`` if there are more inputs, else None, because it is no bound then."""
     if most is None or (isinstance(inputs, Sized) and len(inputs) <= most):
         return None

@@ -37,6 +37,20 @@ STRIPPED = "stripped"
 MICROSOFT = "com.microsoft"
 # ONNX's numbers of element types
 _FLOAT, _UINT8, _INT8, _INT32, _HALF, _DOUBLE = 1, 2, 3, 6, 10, 11
+# opset 7 broadcasts as NumPy does, which rounding needs; 10 is the first with ConvInteger and
+# MatMulInteger
+_OLDEST_OPSET, _INTEGER_OPSET = 7, 10
+# opset 10 only added optional attributes to them, as far as inference on a CPU is concerned
+_GREW = frozenset({"AveragePool", "Dropout", "MaxPool"})
+# no sum of codes exceeds this bound: a Clip there changes no value, but keeps ONNX Runtime from
+# folding the scale into the integer weights, which would make the sums inexact, and from joining
+# scale and bias into a multiplication and addition that round once
+_ACCUMULATOR = 2.0**31
+# f(scale * codes) = scale * f(codes)
+_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Upsample"})
+_SUMS = frozenset({"Add", "Sub", "Sum"})
+# IR version of opset 10
+_IR_OF_INTEGERS = 5
 
 
 class ModelWriter:
@@ -108,21 +122,6 @@ class ModelWriter:
             made = helper.make_node("Split", inputs, names, name=title, axis=axis)
         self.nodes.append(made)
         return names
-
-
-# INT32 sums of INT8 products that float32 could not hold.
-#
-# A layer's form depends on its shape alone, so that a refit with other weights needs no build.
-# ONNX Runtime's integer kernels are used with UINT8 on both sides, 128 above the codes: these
-# widen before they multiply, so they are exact on every CPU. UINT8 by INT8 would saturate sums of
-# two products on AVX2 (ONNX Runtime, "Quantize ONNX models", data type selection). The integer
-# kernels exist from opset 10. Deconvolutions, which have no integer kernel, and engines that cannot
-# be raised to opset 10 add parts in float64; each part is exact in float32.
-
-
-_OLDEST_OPSET, _INTEGER_OPSET = 7, 10
-# opset 10 only added optional attributes to them, as far as inference on a CPU is concerned
-_GREW = frozenset({"AveragePool", "Dropout", "MaxPool"})
 
 
 def products(graph: OnnxGraph, node: onnx.NodeProto, axis: int) -> int:
@@ -198,6 +197,13 @@ def _means_the_same(nodes: Iterable[onnx.NodeProto], opset: int) -> bool:
 def write_sum(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: str) -> str:
     """Writes the sums of a weighted node's products, exact for all codes, as floats.
 
+    A layer's form depends on its shape alone, so that a refit with other weights needs no build.
+    ONNX Runtime's integer kernels are used with UINT8 on both sides, 128 above the codes: these
+    widen before they multiply, so they are exact on every CPU. UINT8 by INT8 would saturate sums of
+    two products on AVX2 (ONNX Runtime, "Quantize ONNX models", data type selection). The integer
+    kernels exist from opset 10. Deconvolutions, which have no integer kernel, and engines that
+    cannot be raised to opset 10 add parts in float64; each part is exact in float32.
+
     Args:
         engine: The engine to write to.
         node: A convolution, deconvolution, Gemm or MatMul that reads INT8 codes.
@@ -208,21 +214,21 @@ def write_sum(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: 
         Name of the sums, each rounded once to float32, as for INT32 when scales are applied.
     """
     if node.op_type == "ConvTranspose" or engine.out.opset < _INTEGER_OPSET:
-        return _in_parts(engine, node, weight, target)
+        return _sum_in_parts(engine, node, weight, target)
     data = node.input[0]
     codes = engine.quantised(data, data, shifted=True)
-    shifted = _shifted(engine, weight)
+    shifted = _as_uint8(engine, weight)
     if node.op_type == "Conv":
         op, attributes = "ConvInteger", _attributes(node)
     else:
         op, attributes = "MatMulInteger", {}
-        codes, shifted = _turned(engine, node, codes, shifted, target)
+        codes, shifted = _transpose_operands(engine, node, codes, shifted, target)
     zero = "#zero128"
     sums = engine.out.node(op, [codes, shifted, zero, zero], f"{target}#int", **attributes)
     return engine.out.cast(sums, f"{target}#sum", _FLOAT)
 
 
-def _shifted(engine: SegmentWriter, weight: str) -> str:
+def _as_uint8(engine: SegmentWriter, weight: str) -> str:
     """Writes INT8 weights as UINT8, 128 above."""
     wide = engine.out.cast(weight, f"{weight}#wide", _INT32)
     if f"{weight}#up" not in engine.out.made:
@@ -231,7 +237,7 @@ def _shifted(engine: SegmentWriter, weight: str) -> str:
     return engine.out.cast(f"{weight}#up", f"{weight}#u8", _UINT8)
 
 
-def _turned(
+def _transpose_operands(
     engine: SegmentWriter, node: onnx.NodeProto, codes: str, weight: str, target: str
 ) -> tuple[str, str]:
     """Transposes the operands that a Gemm reads transposed."""
@@ -243,7 +249,7 @@ def _turned(
     return codes, weight
 
 
-def _in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: str) -> str:
+def _sum_in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: str) -> str:
     """Writes the sums over parts of the input channels, and their sum in float64."""
     data = node.input[0]
     codes = engine.codes(data, data)
@@ -252,7 +258,7 @@ def _in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: 
     groups = 1
     if node.op_type in ("Gemm", "MatMul"):
         op, attributes, channels = "MatMul", {}, -1 if node.op_type == "MatMul" else 1
-        codes, values = _turned(engine, node, codes, values, target)
+        codes, values = _transpose_operands(engine, node, codes, values, target)
         turned = node.op_type == "Gemm" and _attribute(node, "transB", 0)
         size, taps, weight_axis = shape[1 if turned else 0], 1, 0
     else:
@@ -308,26 +314,18 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-# Writes convolutions and matrix products on INT8 codes.
-#
-# INT8 products are summed as integer-valued floats: with codes of the input and of the weights
-# every product is an integer, so the float32 sum is the INT32 accumulator bit for bit while partial
-# sums stay within 2**24, in any order of additions. Layers whose shape allows larger sums are
-# written in another form (:func:`write_sum`). Then follow, each rounded to FP32: the sum, times
-# scale of the input * scale of the channel's weights, plus the bias. The bias is FP32 as in
-# TensorRT's kernels on the GPU ("Bias": {"Type": "Float"} of INT8 convolutions in engine
-# information, NVIDIA/TensorRT#3737). Assumed for the DLA: its open relative NVDLA holds a bias in
-# steps of the sum, INT16 with a common shift (nvdla/sw, BiasOp.cpp).
-
-
-# no sum of codes exceeds this bound: a Clip there changes no value, but keeps ONNX Runtime from
-# folding the scale into the integer weights, which would make the sums inexact, and from joining
-# scale and bias into a multiplication and addition that round once
-_ACCUMULATOR = 2.0**31
-
-
 def write_integer(engine: SegmentWriter, node: onnx.NodeProto, weight: str, axis: int) -> None:
-    """Writes a convolution, Gemm or MatMul on INT8 codes; scale and bias follow in FP32."""
+    """Writes a convolution, Gemm or MatMul on INT8 codes; scale and bias follow in FP32.
+
+    INT8 products are summed as integer-valued floats: with codes of the input and of the weights
+    every product is an integer, so the float32 sum is the INT32 accumulator bit for bit while
+    partial sums stay within 2**24, in any order of additions. Layers whose shape allows larger sums
+    are written in another form (:func:`write_sum`). Then follow, each rounded to FP32: the sum,
+    times scale of the input * scale of the channel's weights, plus the bias. The bias is FP32 as in
+    TensorRT's kernels on the GPU ("Bias": {"Type": "Float"} of INT8 convolutions in engine
+    information, NVIDIA/TensorRT#3737). Assumed for the DLA: its open relative NVDLA holds a bias in
+    steps of the sum, INT16 with a common shift (nvdla/sw, BiasOp.cpp).
+    """
     codes = engine.out.weight(engine.store.get(weight, f"int8:{axis}"))
     target = engine.raw(node.output[0])
     if products(engine.graph, node, axis) > EXACT_PRODUCTS:
@@ -365,7 +363,7 @@ def _write_floats(
         del core.attribute[:]
         core.attribute.extend(retained)
         if engine.out.opset < 11:
-            core.input.append(engine.out.constant("#none", _zero()))
+            core.input.append(engine.out.constant("#none", np.zeros(1, np.float32)))
     engine.out.nodes.append(core)
     return alpha, beta
 
@@ -413,26 +411,14 @@ def _factors(node: onnx.NodeProto) -> tuple[float, float]:
     return found.get("alpha", 1.0), found.get("beta", 1.0)
 
 
-def _zero() -> np.ndarray:
-    return np.zeros(1, np.float32)
-
-
-# Writes averages, interpolations and plain sums on INT8 codes instead of their values.
-#
-# Averages of codes are often halfway between two codes (two of four, three of six), where rounding
-# decides. Averages of values, each code * scale rounded to FP32, miss the middle by chance. Integer
-# sums do not: the result is in steps of the input's scale, exact up to one division. If the output
-# has the same scale (which the DLA requires of pooling), it is rounded without rescaling. This is
-# assumed for the hardware: the DLA's division is undocumented.
-
-
-# f(scale * codes) = scale * f(codes)
-_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Upsample"})
-_SUMS = frozenset({"Add", "Sub", "Sum"})
-
-
 def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
     """Writes a node of an INT8 unit on codes, if its operator allows it and its inputs have codes.
+
+    Averages of codes are often halfway between two codes (two of four, three of six), where
+    rounding decides. Averages of values, each code * scale rounded to FP32, miss the middle by
+    chance. Integer sums do not: the result is in steps of the input's scale, exact up to one
+    division. If the output has the same scale (which the DLA requires of pooling), it is rounded
+    without rescaling. This is assumed for the hardware: the DLA's division is undocumented.
 
     Returns:
         True if it was written.
@@ -507,17 +493,6 @@ def _has_codes(engine: SegmentWriter, node: onnx.NodeProto, name: str) -> bool:
     return engine.numerics.rounding.get(name, "none") == "int8" or not inside
 
 
-# Writes a segment as a stripped ONNX model with the target's numerics in the graph.
-#
-# Every tensor between units is FP32 with rounded values. Names that edgekit adds contain a ``#``:
-# ``T#raw`` before rounding, ``T#q`` INT8 codes, ``T#codes`` the same as floats, ``T#u8`` as UINT8,
-# ``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
-
-
-# IR version of opset 10
-_IR_OF_INTEGERS = 5
-
-
 def emit(
     model: Model,
     segment: Segment,
@@ -528,6 +503,10 @@ def emit(
 
     The bytes depend only on the nodes, numerics and scales, not on device, segment number or
     weight values, so equal segments of different lanes share an engine.
+
+    Every tensor between units is FP32 with rounded values. Names that edgekit adds contain a ``#``:
+    ``T#raw`` before rounding, ``T#q`` INT8 codes, ``T#codes`` the same as floats, ``T#u8`` as
+    UINT8, ``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
 
     Raises:
         BuildError: The model's opset is too old for broadcasting, which rounding needs.

@@ -18,7 +18,7 @@ from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
 from edgekit.network.model import Network
 from edgekit.network.module_names import common_module, enclosing
-from edgekit.network.module_tree import module_totals, modules_of
+from edgekit.network.module_tree import layer_modules, module_totals
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
 from edgekit.quantize.scales import Scales
@@ -313,7 +313,7 @@ class KernelRun:
 
         def work(start: int) -> list[np.ndarray]:
             end = min(start + step, count)
-            return self._some({name: value[start:end] for name, value in feed.items()})
+            return self._some_rows({name: value[start:end] for name, value in feed.items()})
 
         for start, values in zip(
             range(0, count, step), pool.map(work, range(0, count, step)), strict=True
@@ -324,7 +324,7 @@ class KernelRun:
                 target[start : start + len(value)] = value
         return made
 
-    def _some(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def _some_rows(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         count = len(next(iter(feed.values()))) if feed else 1
         if self._stacked is not None:
             flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in feed.items()}
@@ -340,11 +340,11 @@ class KernelRun:
         if feed and all(value.ndim for value in feed.values()):
             try:
                 session = self._open(self.kernel, quantised=False, stacked=True)
-                other = {name: _other(value) for name, value in feed.items()}
+                other = {name: _different_values(value) for name, value in feed.items()}
                 both = {name: np.concatenate([feed[name], other[name]]) for name in feed}
                 alone = zip(self._call(session, feed), self._call(session, other), strict=True)
                 apart = [np.concatenate(pair) for pair in alone]
-                if all(map(_alike, self._call(session, both), apart)):
+                if all(map(_equal_results, self._call(session, both), apart)):
                     self._stacked = session
                     return
             except (BuildError, ValueError):
@@ -372,7 +372,7 @@ def _finite(value: np.ndarray) -> np.ndarray:
     return finite
 
 
-def _other(value: np.ndarray) -> np.ndarray:
+def _different_values(value: np.ndarray) -> np.ndarray:
     """Returns values of the same range that differ from ``value`` everywhere it matters."""
     turned = np.ascontiguousarray(value.reshape(-1)[::-1]).reshape(value.shape)
     if value.dtype.kind != "f" or not value.size:
@@ -381,7 +381,7 @@ def _other(value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(turned / 2 + most / 4, value.dtype)
 
 
-def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
+def _equal_results(found: np.ndarray, wanted: np.ndarray) -> bool:
     if found.shape != wanted.shape or not found.ndim:
         return False
     if found.dtype.kind != "f":
@@ -567,19 +567,10 @@ class KernelChain:
                     tuple(place),
                 )
             )
-        return tuple(sorted(found, key=_badness))
-
-
-def _badness(impact: Impact) -> tuple[bool, float, float]:
-    return impact.snr_db is None, impact.snr_db or 0.0, impact.cosine
-
-
-# The error at the outputs of INT8 in each kernel alone: a single pass over the inputs for all.
-#
-# For each input the kernels run once, in order. A tensor has a row for the FP32 network and a row
-# for each variant that differs there. So a variant begins at its own kernel, with the FP32
-# network's tensors, and skips kernels that its kernel does not reach. The rows of all variants pass
-# a kernel in one call, stacked along the batch.
+        # the worst first; without an SNR last
+        return tuple(
+            sorted(found, key=lambda one: (one.snr_db is None, one.snr_db or 0.0, one.cosine))
+        )
 
 
 def analyse(
@@ -595,6 +586,11 @@ def analyse(
     Weights and activations of the kernel are quantised as by ``build_reference`` in the plan's
     build: the result equals a build with only this kernel in INT8, up to the order in which ONNX
     Runtime adds.
+
+    For each input the kernels run once, in order. A tensor has a row for the FP32 network and a row
+    for each variant that differs there. So a variant begins at its own kernel, with the FP32
+    network's tensors, and skips kernels that its kernel does not reach. The rows of all variants
+    pass a kernel in one call, stacked along the batch.
 
     Args:
         plan: The FP32 model with placement and precision by layer.
@@ -632,7 +628,7 @@ def analyse(
         )
     planned = {placed.name: placed.precision for placed in plan.plan.layers}
     floats = {
-        layer: _why(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
+        layer: _float_reason(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
         for kernel in chain.kernels
         if kernel.precision != "int8"
         for layer in kernel.layers
@@ -640,7 +636,7 @@ def analyse(
     return Sensitivity(chain.impacts(), floats, count)
 
 
-def _why(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
+def _float_reason(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
     if unscaled:
         return f"no scale for {', '.join(map(repr, unscaled[:3]))}"
     if planned == "int8":
@@ -662,7 +658,7 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
 
 def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, ...]:
     """Returns the modules' INT8 errors, each before its inner modules; empty without names."""
-    module = modules_of(network)
+    module = layer_modules(network)
     kernels: dict[str, list[Impact]] = defaultdict(list)
     for impact in found.impacts:
         for path in enclosing(common_module(module.get(name, "") for name in impact.layers)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.reference.accuracy import Float32
-from edgekit.reference.search_bounds import Feeds, FirstInputs, part_of
+from edgekit.reference.accuracy import Float32Reference
+from edgekit.reference.search_bounds import Feeds, FirstInputs, trial_limit
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -29,12 +29,12 @@ class TrialInputs:
     """
 
     def __init__(self, model: Model, inputs: Feeds, most: int | None) -> None:
-        self.part = part_of(inputs, most)
-        self.inputs = _held(inputs if self.part is None else FirstInputs(inputs, self.part))
-        self.float32 = Float32(model, room=_HELD_BYTES)
+        self.part = trial_limit(inputs, most)
+        self.inputs = _held_inputs(inputs if self.part is None else FirstInputs(inputs, self.part))
+        self.float32 = Float32Reference(model, room=_HELD_BYTES)
 
 
-def _held(inputs: Feeds) -> Feeds:
+def _held_inputs(inputs: Feeds) -> Feeds:
     found, size = [], 0
     for sample in inputs:
         found.append(dict(sample))

@@ -24,7 +24,7 @@ Keep = Callable[[str, np.ndarray], np.ndarray]
 _LISTED = 20
 
 
-def digest_of(value: np.ndarray) -> str:
+def weight_digest(value: np.ndarray) -> str:
     """Returns the SHA-256 (hex) of the value's little-endian C-order bytes."""
     array = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
     return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
@@ -120,7 +120,7 @@ def _make(
         raise DataError(
             f"{source!r}: {error.message}", code=error.code, where=source, hint=error.hint
         ) from None
-    digest = digest_of(value)
+    digest = weight_digest(value)
     shape = tuple(int(size) for size in value.shape)
     made = Weight(name, source, transform, digest, str(value.dtype), shape)
     if digest not in values:

@@ -27,16 +27,18 @@ def bucket_rows(buckets: Sequence[Bucket]) -> list[list[str]]:
     """Returns a row for each bucket, with the columns of ``HEAD``."""
     return [
         [
-            text.clean(shape_text(one.shapes)),
-            _ENGINES.get(one.engine) or _ENGINES.get(one.load, "own"),
-            f"{one.dla_layers:,}/{one.layers:,}",
-            "+".join(map(str, one.loadables.values())) or ABSENT,
-            text.microseconds(one.latency_us),
-            text.microseconds(one.gpu_us),
-            text.size(one.weight_bytes),
-            text.size(one.pools.local_dram + one.pools.global_dram) if one.loadables else ABSENT,
+            text.clean(shape_text(bucket.shapes)),
+            _ENGINES.get(bucket.engine) or _ENGINES.get(bucket.load, "own"),
+            f"{bucket.dla_layers:,}/{bucket.layers:,}",
+            "+".join(map(str, bucket.loadables.values())) or ABSENT,
+            text.microseconds(bucket.latency_us),
+            text.microseconds(bucket.gpu_us),
+            text.size(bucket.weight_bytes),
+            text.size(bucket.pools.local_dram + bucket.pools.global_dram)
+            if bucket.loadables
+            else ABSENT,
         ]
-        for one in buckets
+        for bucket in buckets
     ]
 
 
@@ -65,10 +67,10 @@ def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
         yield f"{rest} {runs} on the GPU, in one engine with {count}"
     if any(one.engine == PROFILES for one in buckets):
         yield "times on the engine with profiles are those of an engine of that shape alone"
-    for one in buckets:
-        if one.accuracy is not None:
-            words = accuracy_words(one.accuracy)
-            yield f"{text.clean(shape_text(one.shapes))}: {text.clean(words)}"
+    for bucket in buckets:
+        if bucket.accuracy is not None:
+            words = accuracy_words(bucket.accuracy)
+            yield f"{text.clean(shape_text(bucket.shapes))}: {text.clean(words)}"
     for one in buckets:
         if one.why:
             yield f"{text.clean(shape_text(one.shapes))}: {one.why}"

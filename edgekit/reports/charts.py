@@ -54,7 +54,7 @@ def bar(fraction: float, css: str) -> str:
     return _figure(100, 10, "", [_rect(0, width, 0, 10, css)], "bar")
 
 
-def shares(devices: Mapping[str, float]) -> str:
+def shares_bar(devices: Mapping[str, float]) -> str:
     """Draws each device's fraction of the MACs as parts of one bar."""
     shapes, x = [], 0.0
     for device, fraction in devices.items():
@@ -204,7 +204,7 @@ class _Drawing:
         self.document = document
         self.begin, self.end = begin, end
         self.devices = list(document.utilisation)
-        self.networks = [one.name for one in document.networks]
+        self.networks = [network.name for network in document.networks]
         self.scale = (_WIDTH - _LEFT - 10) / (end - begin) if end > begin else 0.0
 
     def svg(self) -> str:

@@ -99,17 +99,17 @@ def compared_metrics(baseline: MoreComparison) -> list[Comparison]:
 def compared_words(baseline: MoreComparison) -> list[str]:
     """Returns a line per metric: both values and the answer."""
     return [
-        f"{metric_name(one.metric)}: {' -> '.join(compared_values(one))}, {headline(one)}"
-        for one in compared_metrics(baseline)
+        f"{metric_name(metric.metric)}: {' -> '.join(compared_values(metric))}, {headline(metric)}"
+        for metric in compared_metrics(baseline)
     ]
 
 
 def regression_words(baseline: MoreComparison) -> str:
     """Returns the metrics that are worse by more than the threshold; "" if none."""
     worse = [
-        f"{metric_name(one.metric).lower()} {ratio_words(one)}"
-        for one in compared_metrics(baseline)
-        if one.regression
+        f"{metric_name(metric.metric).lower()} {ratio_words(metric)}"
+        for metric in compared_metrics(baseline)
+        if metric.regression
     ]
     if not worse:
         return ""
@@ -177,7 +177,7 @@ def compared_values(compared: Comparison) -> tuple[str, str]:
 def value_words(value: float, unit: str) -> str:
     """Returns a metric's value with its unit."""
     if unit == "ms":
-        return text.measured(value)
+        return text.measured_time(value)
     if unit == "uJ":
         return text.energy(value)
     return f"{text.significant(value)} {unit}"

@@ -27,7 +27,7 @@ from edgekit.reports import text
 from edgekit.reports.facts import (
     RunFacts,
     measure_words,
-    power_of,
+    reported_power,
     serving_words,
     warning_words,
 )
@@ -61,7 +61,7 @@ from edgekit.reports.schema import (
     Timeline,
 )
 from edgekit.reports.text import compared_on, significant
-from edgekit.text import ABSENT, all_of, counted, percent, sentence
+from edgekit.text import ABSENT, count_all, counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
@@ -87,7 +87,7 @@ _QUANTITIES = {
 BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
 
-def graph_of(network: Network, rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> Graph:
+def network_graph(network: Network, rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> Graph:
     """Returns the edges between layers and between segments, each pair of layers once.
 
     Reformats by a device outside of its segments are in ``reformats``, so that ``segments`` and
@@ -154,7 +154,7 @@ def timeline(facts: RunFacts) -> Timeline:
     slots = predicted_schedule(plan, facts.network)
     busy: dict[str, float] = {}
     for number, share in enumerate(plan.plans):
-        own = [one for one in plan.loadables if one.plan == number]
+        own = [loadable for loadable in plan.loadables if loadable.plan == number]
         for device, us in device_times(share, own).items():
             busy[device] = busy.get(device, 0.0) + us
     tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
@@ -196,7 +196,7 @@ def histogram(samples: Sequence[float]) -> Histogram | None:
     return Histogram(low_ms=low, high_ms=high, counts=counts)
 
 
-def verdict_of(facts: RunFacts, placement: Placement) -> ReportedVerdict:
+def reported_verdict(facts: RunFacts, placement: Placement) -> ReportedVerdict:
     """Joins the measurement's verdict with the gates of the run: unformatted numbers, and
     ``passed`` null for gates that were not judged.
     """
@@ -209,7 +209,7 @@ def verdict_of(facts: RunFacts, placement: Placement) -> ReportedVerdict:
         if facts.refit
         else None,
         _memory_gate(placement),
-        _steps(facts.steps),
+        _steps_gate(facts.steps),
     ]
     return ReportedVerdict(
         status=said.status if said else "NOT MEASURED",
@@ -268,7 +268,7 @@ def _memory_gate(placement: Placement) -> Gate | None:
     return Gate(gate="memory", pool=pool, passed=need <= limit, found=need, limit=limit)
 
 
-def _steps(steps: Sequence[FinishedStep]) -> Gate | None:
+def _steps_gate(steps: Sequence[FinishedStep]) -> Gate | None:
     if not steps:
         return None
     failed = sum(step.status == "failed" for step in steps)
@@ -290,8 +290,8 @@ def answers(
     """
     gates = {gate.gate: gate for gate in verdict.gates}
     found = [
-        _fit(facts, placement, gates.get("memory")),
-        _speed(facts, verdict),
+        _fit_answer(facts, placement, gates.get("memory")),
+        _speed_answer(facts, verdict),
         _accuracy_answer(facts.accuracy, gates.get("accuracy")),
     ]
     if other := serving_words(facts.bench):
@@ -300,9 +300,9 @@ def answers(
     return found
 
 
-def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> ReportedAnswer:
+def _fit_answer(facts: RunFacts, placement: Placement, memory: Gate | None) -> ReportedAnswer:
     failed = [step.name for step in facts.steps if step.status == "failed"]
-    where = _placed(facts, placement)
+    where = _placement_text(facts, placement)
     ok: bool | None = True
     if failed:
         words, ok = f"The run failed in step {failed[0]}. {sentence(where)}", False
@@ -323,11 +323,11 @@ def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> Reported
     return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
 
-def _placed(facts: RunFacts, placement: Placement) -> str:
+def _placement_text(facts: RunFacts, placement: Placement) -> str:
     """Returns the layers' devices, as the second part of a sentence."""
     layers, on_dla = placement.layers, placement.dla_layers
     every = counted(layers, "layer")
-    on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
+    on_gpu = f"{count_all(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
     if facts.target.dla.cores == 0:
         return f"{facts.target.title} has no DLA: {on_gpu}."
     if on_dla == 0:
@@ -351,12 +351,12 @@ def _placed(facts: RunFacts, placement: Placement) -> str:
     return f"{text.count(on_dla)} of {every}{share} run on the DLA, in {loadables}."
 
 
-def _speed(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
+def _speed_answer(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
     bench = facts.bench
     median = (bench.latency_ms or {}).get("median") if bench else None
     if bench and verdict.clock == "board-measured" and median is not None:
         words = (
-            f"Median latency {text.measured(median)}, "
+            f"Median latency {text.measured_time(median)}, "
             f"{text.significant(bench.throughput_qps)} inferences per second, "
             "measured on the board"
         )
@@ -469,7 +469,7 @@ def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None,
             yield f"{key}_rewritten", f"{label} after rewrites", rewritten, None
 
 
-def advantage(plan: Plan, rows: Sequence[Row]) -> str:
+def advantage_text(plan: Plan, rows: Sequence[Row]) -> str:
     """Returns a plan's advantage over the GPU alone, in one or two sentences; "" if none.
 
     The figure of the objective comes first. Figures within the prediction error come last, with
@@ -489,7 +489,7 @@ def advantage(plan: Plan, rows: Sequence[Row]) -> str:
         before, after = alone.figure(key), own.figure(key)
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
             found = unsure if key in doubtful else sure
-            found.append(_changed(after / before, *_QUANTITIES[key]))
+            found.append(_change_text(after / before, *_QUANTITIES[key]))
     sentences = []
     if sure:
         sentences.append(f"Compared with the GPU alone: {', '.join(sure)} (predicted).")
@@ -499,22 +499,17 @@ def advantage(plan: Plan, rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
+def _change_text(ratio: float, quantity: str, more: str, less: str) -> str:
     if ratio >= 2:
         return f"{significant(ratio, 2)}x the {quantity}"
     return f"{100 * abs(ratio - 1):.0f} % {more if ratio > 1 else less} {quantity}"
 
 
-def _pool_limits(facts: RunFacts) -> dict[str, int]:
-    """Returns the limit of each pool: the configured size, or the build's default."""
-    if facts.target.dla.cores == 0:
-        return {}
-    return {**write(pool_limits(facts.target)), **(facts.plan.constraints.pools or {})}
-
-
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
     plan = facts.plan
-    first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
+    first = device_times(
+        plan.plans[0], [loadable for loadable in plan.loadables if loadable.plan == 0]
+    )
     devices = device_rows(rows, first)
     on_dla = [row for row in devices if row.device != "GPU"]
     return Placement(
@@ -527,17 +522,20 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
         disputed_layers=sum(row.certainty == "disputed" for row in rows),
         loadables=[
             Loadable(
-                core=one.core,
-                layers=len(one.layers),
-                first=one.layers[0] if one.layers else "",
-                last=one.layers[-1] if one.layers else "",
-                memory=write(one.memory),
-                formats=dict(one.formats),
+                core=loadable.core,
+                layers=len(loadable.layers),
+                first=loadable.layers[0] if loadable.layers else "",
+                last=loadable.layers[-1] if loadable.layers else "",
+                memory=write(loadable.memory),
+                formats=dict(loadable.formats),
             )
-            for one in plan.loadables
+            for loadable in plan.loadables
         ],
         pools=dict(plan.pools),
-        pool_limits=_pool_limits(facts),
+        # the limit of each pool: the configured size, or the build's default
+        pool_limits={**write(pool_limits(facts.target)), **(plan.constraints.pools or {})}
+        if facts.target.dla.cores
+        else {},
         transitions=plan.transitions,
         segments=len({row.segment for row in rows}),
         objective=plan.objective,
@@ -623,7 +621,7 @@ def report_document(facts: RunFacts) -> Report:
     placement = _placement(facts, rows)
     scales = facts.scales
     notes = _notes(facts)
-    verdict = verdict_of(facts, placement)
+    verdict = reported_verdict(facts, placement)
     answer = answers(facts, placement, verdict)
     timed = timeline(facts)
     return Report(
@@ -647,7 +645,7 @@ def report_document(facts: RunFacts) -> Report:
             unknown_cost=len(plan.unknown_cost),
             rate_hz=plan.rate_hz,
             rows=predicted,
-            advantage=advantage(plan, predicted),
+            advantage=advantage_text(plan, predicted),
             latency_band_us=plan.bands.get("latency_us"),
             doubts=list(plan.doubts),
         ),
@@ -664,7 +662,7 @@ def report_document(facts: RunFacts) -> Report:
         refit=facts.refit,
         built=list(facts.built),
         bench=_bench(facts.bench),
-        power=power_of(facts.bench),
+        power=reported_power(facts.bench),
         baseline=None,
         board=facts.board,
         rewrites=list(facts.rewrites),
@@ -676,7 +674,7 @@ def report_document(facts: RunFacts) -> Report:
         measured_parts=parts,
         why_not=why_not(facts.judgement),
         why_gpu=reasons,
-        graph=graph_of(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
+        graph=network_graph(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
         timeline=timed,
         trace=trace_summary(facts.trace, facts.files.get("trace")),
         steps=list(facts.steps),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.document import Bench, BoardName
 from edgekit.benchmark.energy import Energy
-from edgekit.benchmark.statistics import tails
+from edgekit.benchmark.statistics import sparse_percentiles
 from edgekit.bundles.files import PackedBundle
 from edgekit.error_document import FinishedStep
 from edgekit.reference.accuracy import SegmentMeasures, describe_parts
@@ -132,10 +132,10 @@ def latency_shown(bench: Bench) -> dict[str, str]:
     """Returns the statistics to show, by key, with their names.
 
     A percentile without a frame beyond it is left out, for it is the maximum. A percentile with few
-    frames beyond it has a "*", which :func:`few_words` explains.
+    frames beyond it has a "*", which :func:`footnote_words` explains.
     """
     latency, count = bench.latency_ms or {}, bench.iterations
-    empty, few, _ = ((), (), 0) if count is None else tails(count)
+    empty, few, _ = ((), (), 0) if count is None else sparse_percentiles(count)
     return {
         key: name + "*" * (key in few)
         for key, name in PERCENTILES.items()
@@ -143,13 +143,13 @@ def latency_shown(bench: Bench) -> dict[str, str]:
     }
 
 
-def few_words(bench: Bench) -> str:
+def footnote_words(bench: Bench) -> str:
     """Returns the meaning of the "*" and the omitted percentiles, as text; "" if there is none."""
     count = bench.iterations
     if count is None:
         return ""
     latency = bench.latency_ms or {}
-    empty, few, least = tails(count)
+    empty, few, least = sparse_percentiles(count)
     sentences, frames = [], counted(count, "inference")
     if any(key in latency for key in few):
         sentences.append(
@@ -232,7 +232,7 @@ def built_line(board: BoardBuild) -> str:
     )
 
 
-def power_of(bench: Bench | None) -> ReportedPower | None:
+def reported_power(bench: Bench | None) -> ReportedPower | None:
     """Returns the report's power section, or None if no monitor ran."""
     if bench is None or bench.clock is None:
         return None
@@ -294,11 +294,13 @@ def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:
         min=min(values),
         mean=sum(values) / len(values),
         max=max(values),
-        points=thinned(points),
+        points=thin_points(points),
     )
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[tuple[float, float]]:
+def thin_points(
+    points: Sequence[tuple[float, float]], most: int = POINTS
+) -> list[tuple[float, float]]:
     """Returns at most ``most`` points: the lowest and the highest of each stretch, in time order.
 
     Averages would hide the peaks that a reader looks for.
@@ -343,4 +345,4 @@ def warning_words(accuracy: Accuracy) -> list[str]:
 def part_words(accuracy: Accuracy) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
     constant = [one.output for one in accuracy.constant]
-    return [text.clean(one) for one in describe_parts(accuracy.groups, accuracy.scores, constant)]
+    return [text.clean(part) for part in describe_parts(accuracy.groups, accuracy.scores, constant)]

@@ -66,7 +66,11 @@ def measured_frame(trace: Trace | None) -> ReportedFrame | None:
             frames.setdefault(event.args.frame or 0, []).append(event)
     if not frames:
         return None
-    ordered = sorted(frames, key=lambda frame: (_length(frames[frame]), frame))
+    lengths = {
+        frame: max(event.ts + event.dur for event in events) - min(event.ts for event in events)
+        for frame, events in frames.items()
+    }
+    ordered = sorted(frames, key=lambda frame: (lengths[frame], frame))
     frame = ordered[len(ordered) // 2]
     events = frames[frame]
     begin = min(event.ts for event in events)
@@ -85,10 +89,6 @@ def measured_frame(trace: Trace | None) -> ReportedFrame | None:
             for event in events
         ],
     )
-
-
-def _length(events: Sequence[TraceEvent]) -> float:
-    return max(event.ts + event.dur for event in events) - min(event.ts for event in events)
 
 
 def _times(trace: Trace | None) -> Iterator[tuple[float, float, TraceEvent]]:
@@ -310,13 +310,13 @@ def board_us(row: ReportedLayer) -> float:
     return row.predicted_us if measured is None else measured
 
 
-def by_time(rows: Iterable[ReportedLayer]) -> list[ReportedLayer]:
+def sort_by_time(rows: Iterable[ReportedLayer]) -> list[ReportedLayer]:
     """Returns the layers, the slowest on the board first."""
     return sorted(rows, key=lambda row: (-board_us(row), -row.predicted_us, row.number))
 
 
 def order_words(rows: Iterable[ReportedLayer]) -> str:
-    """Returns the kind of times that ``by_time`` sorts by, in words."""
+    """Returns the kind of times that ``sort_by_time`` sorts by, in words."""
     on_board = any(_board_time(row) is not None for row in rows)
     return "measured on the board or else predicted" if on_board else "predicted"
 
@@ -396,10 +396,6 @@ def within_words(
     return f"in {name}, {text.microseconds(within.us)} together"
 
 
-def _kind(name: str) -> str:
-    return "loadable" if name.startswith("{ForeignNode") else "fusion"
-
-
 @dataclass(frozen=True)
 class PartCells:
     """A row of a loadable or fusion that was timed as a whole, as texts.
@@ -425,14 +421,14 @@ def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -
         total: Microseconds of everything timed.
         most: Rows at most.
     """
-    known = sorted(parts, key=lambda one: -one.us)
+    known = sorted(parts, key=lambda part: -part.us)
 
     def times(us: float) -> tuple[str, str]:
         return text.microseconds(us), percent(us / total if total > 0 else None)
 
     found = [
         PartCells(
-            f"{_kind(one.name)} {number}",
+            f"{'loadable' if one.name.startswith('{ForeignNode') else 'fusion'} {number}",
             one.name,
             text.clean(one.name),
             text.clean(one.device),

@@ -28,8 +28,8 @@ from edgekit.reports.comparison import (
 )
 from edgekit.reports.facts import (
     cost_facts,
-    few_words,
     flat_facts,
+    footnote_words,
     latency_shown,
     measure_words,
     part_words,
@@ -38,20 +38,20 @@ from edgekit.reports.facts import (
 )
 from edgekit.reports.layers import (
     busy_time,
-    by_time,
     order_words,
     part_cells,
     sharing_words,
+    sort_by_time,
     within_words,
 )
 from edgekit.reports.schema import MoreComparison, Predicted, RefusedComparison, Report
 from edgekit.reports.text import clean
-from edgekit.results.comparison import ComparedRun, Comparison
+from edgekit.results.comparison import Comparison
 from edgekit.text import counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
-    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.parsing.nvidia import ParserResult
     from edgekit.placement.check_document import Check
 
 LIMIT = 65_536
@@ -79,6 +79,8 @@ _CLOCKS = {
     "board-measured": "measured on the board",
     "predicted": "predicted, not measured",
 }
+#: Documents with a Markdown form.
+Reported = Report | Bench | Comparison | Checks | ExplainedLog
 
 
 def escaped(value: object, most: int = _LONGEST) -> str:
@@ -87,7 +89,7 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     # GitHub looks for mentions and addresses in the rendered Markdown: a comment splits them
     return (
-        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_coded, short.translate(_MARKUP)))
+        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_escape_underscores, short.translate(_MARKUP)))
         .replace("@", "@<!-- -->")
         .replace("&#35;", "&#35;<!-- -->")
         .replace("//", "/<!-- -->/")
@@ -95,7 +97,7 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     )
 
 
-def _coded(found: re.Match[str]) -> str:
+def _escape_underscores(found: re.Match[str]) -> str:
     return "&#95;" * len(found[0])
 
 
@@ -181,10 +183,6 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-#: Documents with a Markdown form.
-Reported = Report | Bench | Comparison | Checks | ExplainedLog
-
-
 def write_markdown(document: Reported, path: Path) -> None:
     """Writes a document as Markdown to a file; as :func:`markdown`."""
     text_of = markdown(document)
@@ -228,7 +226,7 @@ def write_report(report: Report, paper: Paper) -> None:
     paper.add(
         "  \n".join(
             [
-                *(f"{icons[one.ok]}{escaped(one.words, 400)}" for one in report.answers()),
+                *(f"{icons[answer.ok]}{escaped(answer.words, 400)}" for answer in report.answers()),
                 ", ".join(escaped(fact) for fact in facts if fact),
             ]
         )
@@ -293,15 +291,16 @@ def write_bench(bench: Bench, paper: Paper) -> None:
     _write_measured(bench, paper)
     if on_cpu:  # a footnote, as in the terminal
         _write_verdict(bench, paper)
-    several = len({one.lane for one in bench.segments}) > 1
+    several = len({segment.lane for segment in bench.segments}) > 1
     segments = [
         [
-            *([str(one.lane + 1)] if several else []),
-            escaped(one.index),
-            escaped(one.device),
-            _ms((one.latency_ms or {}).get("median")),
+            *([str(segment.lane + 1)] if several else []),
+            escaped(segment.index),
+            escaped(segment.device),
+            text.microseconds(None if median is None else 1000 * median),
         ]
-        for one in bench.segments
+        for segment in bench.segments
+        for median in [(segment.latency_ms or {}).get("median")]
     ]
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
@@ -323,8 +322,8 @@ def _write_verdict(bench: Bench, paper: Paper) -> None:
     if other := serving_words(bench):
         paper.add(f"Measured: {escaped(other, 600)}.")
     reasons = [
-        f"- {escaped(one.message, 400)}. *{escaped(one.remedy, 400)}*"
-        for one in (verdict.reasons if verdict else ())
+        f"- {escaped(reason.message, 400)}. *{escaped(reason.remedy, 400)}*"
+        for reason in (verdict.reasons if verdict else ())
     ]
     if verdict and verdict.reasons and verdict.command:
         reasons.append(f"- measure again: {code(verdict.command)}")
@@ -342,11 +341,11 @@ def _write_measured(bench: Bench, paper: Paper) -> None:
     ]
     row = [
         "measured",
-        *(text.measured(latency[key]) for key in shown),
+        *(text.measured_time(latency[key]) for key in shown),
         text.significant(bench.throughput_qps),
     ]
     paper.table(head, [row], "l" + "r" * (len(shown) + 1))
-    if few := few_words(bench):
+    if few := footnote_words(bench):
         paper.add(escaped(few))
     rows = [[escaped(name), escaped(value)] for name, value in cost_facts(bench)]
     if rows:
@@ -365,8 +364,8 @@ def _write_checks(report: Report, paper: Paper) -> None:
         cosine = "not known" if accuracy.constant else measure_words(accuracy, "cosine")
         how = f" ({on})" if (on := text.compared_on(accuracy)) else ""
         rows.append([escaped(f"Cosine to FP32{how}", 400), cosine + gate])
-        rows += [["", escaped(one, 400)] for one in warning_words(accuracy)]
-        rows += [["", escaped(one, 400)] for one in part_words(accuracy)]
+        rows += [["", escaped(word, 400)] for word in warning_words(accuracy)]
+        rows += [["", escaped(part, 400)] for part in part_words(accuracy)]
         if not accuracy.constant:
             rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:
@@ -410,8 +409,8 @@ def _write_details(report: Report, paper: Paper) -> None:
     parts = report.measured_parts
     timed = sum(row.measured.us for row in report.layers if row.measured)
     wholes = [
-        [code(one.name), escaped(one.device), one.layers, one.time, one.share]
-        for one in part_cells(parts, timed + sum(one.us for one in parts))
+        [code(cell.name), escaped(cell.device), cell.layers, cell.time, cell.share]
+        for cell in part_cells(parts, timed + sum(part.us for part in parts))
     ]
     whole = ("timed as a whole", "device", "layers", "measured", "of all layers")
     paper.folded("Loadables and fusions, timed as a whole", whole, wholes, "llrrr")
@@ -426,7 +425,7 @@ def _write_details(report: Report, paper: Paper) -> None:
             escaped(within_words(row))
             or text.microseconds(row.measured.us if row.measured else None),
         ]
-        for row in by_time(report.layers)
+        for row in sort_by_time(report.layers)
     ]
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
     order = order_words(report.layers)
@@ -438,7 +437,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     checks, failures = document.checks, document.failures
     icon = "❌" if failures else "✅"
     paper.add(f"### {icon} edgekit check: {counted(len(checks), 'model')}")
-    failed = [f"- {code(one.where)}: {prose(one.message, 400)}" for one in failures]
+    failed = [f"- {code(failure.where)}: {prose(failure.message, 400)}" for failure in failures]
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [
@@ -461,12 +460,12 @@ def write_checks(document: Checks, paper: Paper) -> None:
         "loadables",
     )
     paper.table(head, rows, "llllrrr")
-    for one in checks:
-        if one.buckets and one.range is not None:
-            shapes = [[escaped(cell) for cell in row] for row in buckets.bucket_rows(one.buckets)]
-            paper.add(f"**{buckets.TITLE}: {escaped(one.model)}**")
+    for check in checks:
+        if check.buckets and check.range is not None:
+            shapes = [[escaped(cell) for cell in row] for row in buckets.bucket_rows(check.buckets)]
+            paper.add(f"**{buckets.TITLE}: {escaped(check.model)}**")
             paper.table(buckets.HEAD, shapes, buckets.SIDES)
-            lines = buckets.range_lines(one.buckets, one.range)
+            lines = buckets.range_lines(check.buckets, check.range)
             paper.add("\n".join(f"- {prose(line, 400)}" for line in lines), "the range's cost")
     refused = [
         [
@@ -515,7 +514,7 @@ def _write_modules(title: str, modules: Sequence[ModuleTotals], paper: Paper) ->
     paper.folded(title, HEAD, rows, sides)
 
 
-def _parser_cells(parser: ParserWord) -> list[str]:
+def _parser_cells(parser: ParserResult) -> list[str]:
     """Returns the verdict of NVIDIA's parser on a model, and the first node that it refuses."""
     if parser.ok:
         return ["yes", ""]
@@ -556,24 +555,25 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
     paper.add(f"### edgekit explain-log: {code(document.file)}")
     paper.add("  \n".join(escaped(line, 400) for line in document.headline))
     errors = [
-        f"- {prose(one.cause, 400)}. **Do:** {prose(one.remedy, 600)} ({escaped(one.source, 300)})"
-        for one in document.errors
+        f"- {prose(error.cause, 400)}. **Do:** {prose(error.remedy, 600)} "
+        f"({escaped(error.source, 300)})"
+        for error in document.errors
     ]
     errors += [
-        f"- no known cause: {code(one)}: search for it, or file an issue with the log"
-        for one in document.unknown_errors
+        f"- no known cause: {code(error)}: search for it, or file an issue with the log"
+        for error in document.unknown_errors
     ]
     if errors:
         paper.add("\n".join(errors), "errors")
     rules = [
         [
-            code(one.rule),
-            text.count(len(one.layers)),
-            code(one.layers[0]),
-            prose("; ".join(way.fix for way in one.fixes or [one]), 400),
-            escaped(one.source, 300),
+            code(rule.rule),
+            text.count(len(rule.layers)),
+            code(rule.layers[0]),
+            prose("; ".join(way.fix for way in rule.fixes or [rule]), 400),
+            escaped(rule.source, 300),
         ]
-        for one in document.rules
+        for rule in document.rules
     ]
     if rules:
         paper.table(
@@ -584,9 +584,12 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
         for one in document.unexplained
     ]
     paper.folded("Refused without a known rule", ("layer", "type", "words"), unknown)
-    loadables = [[code(one.name), text.count(len(one.layers))] for one in document.log.loadables]
+    loadables = [
+        [code(loadable.name), text.count(len(loadable.layers))]
+        for loadable in document.log.loadables
+    ]
     paper.folded("Loadables on the DLA", ("loadable", "layers"), loadables, "lr")
-    layers = [[code(one.name), escaped(one.kind)] for one in document.log.gpu_layers]
+    layers = [[code(layer.name), escaped(layer.kind)] for layer in document.log.gpu_layers]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
     if notes := [f"- {prose(sentence(note), 400)}" for note in document.notes]:
         paper.add("\n".join(notes), "notes")
@@ -596,14 +599,17 @@ def write_compare(compared: Comparison, paper: Paper) -> None:
     """Writes a comparison."""
     paper.add(f"### edgekit compare: {escaped(compared.metric)}")
     _write_answer(compared, paper)
-    rows = [[escaped(one.what), escaped(one.a), escaped(one.b)] for one in compared.differences]
+    rows = [
+        [escaped(difference.what), escaped(difference.a), escaped(difference.b)]
+        for difference in compared.differences
+    ]
     paper.folded("What else differs", ("", "A", "B"), rows)
     runs = [
         [
             side,
             escaped(run.label),
             value_words(run.value, compared.unit),
-            _commit(run),
+            code(f"{run.commit[:12]}{'+' if run.dirty else ''}") if run.commit else "",
             escaped((run.bundle or "")[:12]),
             escaped(run.verdict or ""),
         ]
@@ -629,13 +635,13 @@ def _write_baseline(baseline: MoreComparison, paper: Paper) -> None:
     """Writes a row per metric, as on the page."""
     rows = [
         [
-            escaped(metric_name(one.metric)),
-            *map(escaped, compared_values(one)),
-            escaped(ratio_words(one)),
-            f"{_ICONS[one.direction]} "
-            f"{escaped(one.verdict)}{', above the threshold' if one.regression else ''}",
+            escaped(metric_name(metric.metric)),
+            *map(escaped, compared_values(metric)),
+            escaped(ratio_words(metric)),
+            f"{_ICONS[metric.direction]} "
+            f"{escaped(metric.verdict)}{', above the threshold' if metric.regression else ''}",
         ]
-        for one in compared_metrics(baseline)
+        for metric in compared_metrics(baseline)
     ]
     head = ("Against the baseline", "baseline", "this run", "difference", "answer")
     paper.table(head, rows, "lrrrl")
@@ -654,11 +660,3 @@ def _write_notes(compared: Comparison, notes: Sequence[str], paper: Paper) -> No
 def _write_pairs(title: str, mapping: Mapping[str, object] | None, paper: Paper) -> None:
     rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping)]
     paper.folded(title, ("", ""), rows)
-
-
-def _commit(run: ComparedRun) -> str:
-    return code(f"{run.commit[:12]}{'+' if run.dirty else ''}") if run.commit else ""
-
-
-def _ms(value: float | None) -> str:
-    return text.microseconds(None if value is None else 1000 * value)

@@ -27,9 +27,9 @@ def plans_headline(document: Plans) -> str:
     networks = document.networks
     cycle = text.microseconds(document.cycle_us)
     shares = {
-        one.name: one.latency_us.upper / one.deadline_us
-        for one in networks
-        if one.deadline_us is not None
+        network.name: network.latency_us.upper / network.deadline_us
+        for network in networks
+        if network.deadline_us is not None
     }
     if len(shares) == len(networks):
         tightest = max(shares, key=lambda name: shares[name])
@@ -46,22 +46,22 @@ def plans_headline(document: Plans) -> str:
 def plans_rows(document: Plans) -> list[dict[str, str]]:
     """Returns a row for each network, as text."""
     rows = []
-    for one in document.networks:
-        low, high = one.latency_us.lower, one.latency_us.upper
-        devices = dict.fromkeys(layer.device for layer in one.plan.layers)
-        deadline = one.deadline_us
+    for network in document.networks:
+        low, high = network.latency_us.lower, network.latency_us.upper
+        devices = dict.fromkeys(layer.device for layer in network.plan.layers)
+        deadline = network.deadline_us
         rows.append(
             {
-                "name": text.clean(one.name),
-                "rate": ABSENT if one.rate_hz is None else f"{one.rate_hz:g} Hz",
+                "name": text.clean(network.name),
+                "rate": ABSENT if network.rate_hz is None else f"{network.rate_hz:g} Hz",
                 "deadline": text.microseconds(deadline),
                 "lower": text.microseconds(low),
                 "upper": text.microseconds(high),
                 "share": ABSENT if deadline is None else percent(high / deadline),
                 "devices": ", ".join(sorted(devices, key=lambda d: (d != "GPU", d))),
-                "loadables": text.count(len(one.plan.loadables)),
-                "alone": text.microseconds(one.plan.predicted.latency_us),
-                "precision": one.plan.precision.upper(),
+                "loadables": text.count(len(network.plan.loadables)),
+                "alone": text.microseconds(network.plan.predicted.latency_us),
+                "precision": network.plan.precision.upper(),
             }
         )
     return rows

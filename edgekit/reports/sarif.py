@@ -94,24 +94,24 @@ def sarif(checks: Sequence[Check]) -> dict[str, object]:
     layer keeps its fingerprint.
     """
     known = load_rules().rules
-    findings = [one for check in checks for one in _findings(check, known)]
-    used = list(dict.fromkeys(one.rule for one in findings))
+    findings = [finding for check in checks for finding in _findings(check, known)]
+    used = list(dict.fromkeys(finding.rule for finding in findings))
     driver = {
         "name": "edgekit",
         "semanticVersion": __version__,
         "rules": [_OWN.get(rule) or _rule(known[rule]) for rule in used],
     }
     places = {rule: index for index, rule in enumerate(used)}
-    results = [_result(one, places[one.rule]) for one in findings]
+    results = [_result(finding, places[finding.rule]) for finding in findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _findings(check: Check, known: Mapping[str, Rule]) -> Iterator[Finding]:
-    for one in check.parse.problems:
-        place = f" in {one.place}" if one.place else ""
-        text = f"{one.node} ({one.operator}){place}: {one.message}. Fix: {one.fix}."
-        yield Finding(check, one.node, "node", PARSE, "error", text)
+    for problem in check.parse.problems:
+        place = f" in {problem.place}" if problem.place else ""
+        text = f"{problem.node} ({problem.operator}){place}: {problem.message}. Fix: {problem.fix}."
+        yield Finding(check, problem.node, "node", PARSE, "error", text)
     if (parser := check.parser) is not None:
         for error in parser.problems:
             where = f"{error.node} ({error.operator}): " if error.node else ""
@@ -181,7 +181,7 @@ def _uri(model: str) -> str:
 
 def _rule(rule: Rule) -> dict[str, object]:
     facts = explained(rule)
-    sources = [f"{one.title} ({one.where})" for one in facts.sources]
+    sources = [f"{source.title} ({source.where})" for source in facts.sources]
     text = f"{rule.text}.\n\nFix: {facts.fix}.\n\nSource: {'; '.join(sources)}."
     lines = "\n".join(f"- {source}" for source in sources)
     link = next((match[0] for one in rule.source if (match := _PLACE.match(one.where))), "")

@@ -665,7 +665,7 @@ class Report(Document):
         return self.answer or [ReportedAnswer(question="fit", words=self.headline)]
 
 
-def checked(document: Any, *, where: str = "the report document") -> Report:
+def parse_report(document: Any, *, where: str = "the report document") -> Report:
     """Returns the report of a JSON document.
 
     Args:
@@ -708,4 +708,4 @@ def read_report(path: Path) -> Report:
         invalid="report.file",
         hint="give the report.json of a run",
     )
-    return checked(document, where=str(path))
+    return parse_report(document, where=str(path))

@@ -67,7 +67,7 @@ def microseconds(value: float | None) -> str:
     return _scaled(value, ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns")))
 
 
-def measured(milliseconds: float | None) -> str:
+def measured_time(milliseconds: float | None) -> str:
     """Formats a measured time with the digits that distinguish two runs: 119.394 ms, 93.1 µs."""
     if milliseconds is None or not math.isfinite(milliseconds):
         return ABSENT
@@ -81,16 +81,16 @@ def percentile_cell(value: float | None, name: str, frames: int, digits: int = 3
 
     Args:
         value: The percentile; None if there is none.
-        name: Its name in ``edgekit.benchmark.statistics.Tails``.
+        name: Its name in ``edgekit.benchmark.statistics.SparsePercentiles``.
         frames: Number of frames.
         digits: Decimal places.
 
     Returns:
         "-" if no frame is beyond it; a "*" at the end if fewer than ``tail_frames`` are.
     """
-    from edgekit.benchmark.statistics import tails
+    from edgekit.benchmark.statistics import sparse_percentiles
 
-    found = tails(frames)
+    found = sparse_percentiles(frames)
     if value is None or name in found.empty:
         return "-"
     return f"{value:.{digits}f}" + "*" * (name in found.few)
@@ -131,7 +131,7 @@ def count(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-def unsure(dla: LayerVerdict) -> str:
+def uncertainty(dla: LayerVerdict) -> str:
     """Returns why the verdict of a layer is not certain; "" if it is."""
     if dla.certainty != "disputed":
         return ""
@@ -141,10 +141,10 @@ def unsure(dla: LayerVerdict) -> str:
 
 def energy_words(rate_hz: float | None) -> str:
     """Returns the name of an energy: "energy, back to back" or "energy at 10/s"."""
-    return f"energy{',' if rate_hz is None else ''} {at_rate(rate_hz)}"
+    return f"energy{',' if rate_hz is None else ''} {rate_words(rate_hz)}"
 
 
-def at_rate(rate_hz: float | None) -> str:
+def rate_words(rate_hz: float | None) -> str:
     """Returns how frames follow each other: "back to back" or "at 10/s"."""
     return "back to back" if rate_hz is None else f"at {rate_hz:g}/s"
 

@@ -20,13 +20,13 @@ from edgekit.results.differences import (
     Repeating,
     Spread,
     difference,
+    find_metric,
     measure,
-    metric_of,
     parts,
     ratio_interval,
-    spread_of,
+    spread_between_runs,
 )
-from edgekit.results.store import Result, is_same_measurement, row_of
+from edgekit.results.store import Result, history_row, is_same_measurement
 from edgekit.text import percent
 from edgekit_device.protocol.codec import write
 
@@ -213,7 +213,7 @@ def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[Other]:
     """
     return [
         Other(what=what, a=", ".join(one), b=", ".join(other))
-        for what, one, other in _facts_of(a, b)
+        for what, one, other in _side_facts(a, b)
         if one and other and sorted(one) != sorted(other)
     ]
 
@@ -221,13 +221,13 @@ def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[Other]:
 def unknown_facts(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Returns notes on facts that only one side records."""
     found: dict[str, list[str]] = {"A": [], "B": []}
-    for what, one, other in _facts_of(a, b):
+    for what, one, other in _side_facts(a, b):
         if bool(one) != bool(other):
             found["B" if one else "A"].append(what)
     return [f"not known for {side}: {', '.join(names)}" for side, names in found.items() if names]
 
 
-def _facts_of(
+def _side_facts(
     a: Sequence[Result], b: Sequence[Result]
 ) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yields each fact's name with its values on side A and on side B."""
@@ -278,8 +278,9 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
         b: The runs of B.
         spread: Spread of earlier runs of one release, used if each side has one run.
     """
-    drifting = filter(None, map(_drifting, _distinct([*a, *b])))
-    return [*_notes(a, b, spread), *_shared(a, b), *drifting]
+    distinct = {result.label: result for result in [*a, *b]}.values()
+    drifting = filter(None, map(_drift_note, distinct))
+    return [*_notes(a, b, spread), *_shared_note(a, b), *drifting]
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -301,7 +302,7 @@ def drift(samples: Sequence[float]) -> float | None:
     return change
 
 
-def _drifting(result: Result) -> str:
+def _drift_note(result: Result) -> str:
     found = drift(result.samples)
     if found is None:
         return ""
@@ -342,7 +343,7 @@ def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> l
     return notes
 
 
-def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+def _shared_note(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Returns a note on results that are on both sides, possibly under different names."""
     shared = [one for one in b if any(is_same_measurement(one, other) for other in a)]
     if not shared:
@@ -350,10 +351,6 @@ def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     if len(shared) == len(b) == len(a):
         return ["A and B are the same measurement"]
     return [f"both sides contain {', '.join(sorted({one.label for one in shared}))}"]
-
-
-def _distinct(results: Sequence[Result]) -> list[Result]:
-    return list({result.label: result for result in results}.values())
 
 
 def compare(
@@ -404,7 +401,7 @@ def compare(
             where="confidence",
             hint="the usual one is 0.95",
         )
-    chosen = metric_of(metric)
+    chosen = find_metric(metric)
     refuse_predictions([*a, *b])
     against = objections(a, b)
     if against and not force:
@@ -456,7 +453,7 @@ def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spr
         if found is not None:
             key = one.name, one.bundle, str(write(one.settings)), one.host
             releases.setdefault(key, []).append(found.value)
-    return spread_of([*releases.values()])
+    return spread_between_runs([*releases.values()])
 
 
 def _frames(result: Result) -> int:
@@ -514,7 +511,7 @@ def _answer(found: Difference, metric: Metric, threshold: float) -> tuple[str, D
 def _side(results: Sequence[Result], measures: Sequence[Measure]) -> Side:
     runs = []
     for result, found in zip(results, measures, strict=True):
-        row = row_of(result)
+        row = history_row(result)
         runs.append(
             ComparedRun(
                 label=result.label,

@@ -79,7 +79,7 @@ class Measure:
     parts: tuple[float, ...] = ()
 
 
-def metric_of(name: str) -> Metric:
+def find_metric(name: str) -> Metric:
     """Returns a metric by name; "median" and "p99" mean "latency.median" and "latency.p99".
 
     Raises:
@@ -94,12 +94,12 @@ def metric_of(name: str) -> Metric:
 def measure(result: Result, metric: Metric) -> Measure | None:
     """Returns a metric of a run; None if the run lacks it."""
     if metric.name == "energy":
-        return _one(result.energy_uj)
+        return _positive_measure(result.energy_uj)
     if metric.name == "throughput":
         return _throughput(result)
     samples = result.samples
-    if _too_few(samples):
-        return _one(result.latency_ms(metric.name.rpartition(".")[2]))
+    if _has_few_samples(samples):
+        return _positive_measure(result.latency_ms(metric.name.rpartition(".")[2]))
     value = _statistic(samples, metric.percent)
     percent = metric.percent or 0
     if percent > 50 and len(samples) * (100 - percent) / 100 < _BEYOND:
@@ -125,12 +125,12 @@ def _statistic(samples: Sequence[float], percent: float | None) -> float:
     return statistics.median(samples) if percent == 50 else percentile(samples, percent)
 
 
-def _too_few(samples: Sequence[float]) -> bool:
+def _has_few_samples(samples: Sequence[float]) -> bool:
     """Returns True if a run has too few single times to estimate its variation."""
     return len(samples) < _FEWEST or min(samples) <= 0
 
 
-def _one(value: float | None) -> Measure | None:
+def _positive_measure(value: float | None) -> Measure | None:
     return Measure(value) if value is not None and value > 0 else None
 
 
@@ -138,11 +138,11 @@ def _throughput(result: Result) -> Measure | None:
     rate, samples = result.document.throughput_qps, result.samples
     if rate is None or rate <= 0:
         return None
-    if _too_few(samples):
-        return _one(rate)
+    if _has_few_samples(samples):
+        return _positive_measure(rate)
     if abs(1000 / mean(samples) / rate - 1) < _SEQUENTIAL_WITHIN:
         return Measure(rate, tuple(1000 / part for part in parts(samples, None)))
-    return _one(rate)  # inferences overlapped
+    return _positive_measure(rate)  # inferences overlapped
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Spread:
         return math.pow(self.largest, (1 + _FEW_RUNS / self.freedom) * max(1.0, wider))
 
 
-def spread_of(releases: Sequence[Sequence[float]]) -> Spread | None:
+def spread_between_runs(releases: Sequence[Sequence[float]]) -> Spread | None:
     """Returns the spread between runs of one release; None with fewer than four runs.
 
     Releases are pooled by their degrees of freedom (runs minus one).

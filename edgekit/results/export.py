@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from edgekit.files import write_text
-from edgekit.results.store import HISTORY_SCHEMA, History, HistoryRow, Result, row_of
+from edgekit.results.store import HISTORY_SCHEMA, History, HistoryRow, Result, history_row
 
 _CELLS = (
     "id",
@@ -44,7 +44,9 @@ def export(
         form: JSON (the document on one line) or CSV (a header, then a line for each result);
             by default CSV if the file's name ends in .csv, else JSON.
     """
-    rows = [row_of(one).model_copy(update={"document": one.whole()}) for one in results]
+    rows = [
+        history_row(result).model_copy(update={"document": result.whole()}) for result in results
+    ]
     found = History(schema=HISTORY_SCHEMA, results=rows)
     if form is None:
         is_csv = isinstance(output, Path) and output.suffix.lower() == ".csv"

@@ -12,7 +12,7 @@ from pydantic import Field
 from edgekit.documents import Count, Document
 from edgekit.errors import UsageError
 from edgekit.results.selection import select
-from edgekit.results.store import ResultStore, group_of
+from edgekit.results.store import ResultStore, group_name
 from edgekit_device.protocol.fields import DAY_S
 
 _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
@@ -90,7 +90,7 @@ def prune(
     with ResultStore() as store:
         counts: dict[tuple[str, str], int] = {}
         for result in store.results(samples=False):
-            key = (group_of(result.name), result.board)
+            key = (group_name(result.name), result.board)
             counts[key] = counts.get(key, 0) + 1
             old = before is None or (result.at or 0) < before
             if not result.marks and old and (keep is None or counts[key] > keep):

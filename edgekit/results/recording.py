@@ -170,12 +170,15 @@ def record(
 def _result(document: Bench, config: Project | None, release: MeasuredRelease | None) -> Result:
     environment, hello = document.environment or {}, release.hello if release else None
     known = {key: getattr(hello, key, None) or environment.get(key) for key in _FINGERPRINT}
+    # this machine's name if its own processor ran it: every machine has a "local"
+    remote = document.board is not None and document.board.kind == "remote"
+    host = "" if remote else platform.node()
     return replace(
         result_of_document(document),
         git=git_state(config.folder) if config is not None else None,
         bundle=release.digest if release else None,
         release=release.release if release else None,
-        host=_host(document),
+        host=host,
         fingerprint={key: value for key, value in known.items() if value},
     )
 
@@ -190,12 +193,6 @@ def result_of_document(document: Bench, label: str = "") -> Result:
         board=f"{board.kind or ''}:{board.name or ''}" if board else "",
         release=str((document.environment or {}).get("release") or "") or None,
     )
-
-
-def _host(document: Bench) -> str:
-    """Returns this machine's name if its own processor ran it: every machine has a "local"."""
-    remote = document.board is not None and document.board.kind == "remote"
-    return "" if remote else platform.node()
 
 
 def digest_of_run(result: Result, bundle: str | None) -> str:

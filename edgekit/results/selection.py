@@ -22,8 +22,8 @@ from edgekit.results.store import (
     Result,
     ResultStore,
     history_path,
+    history_row,
     is_same_measurement,
-    row_of,
 )
 
 SELECTOR_HELP = "a bench.json, an id, last, last~N, baseline:NAME or a git revision"
@@ -63,7 +63,7 @@ def select(
             return select(words, name=name, board=board, store=own, but=but)
     found: list[Result] = []
     for word in filter(None, (part.strip() for part in words.split(","))):
-        found += _of_word(word, store, name, board, but)
+        found += _select_word(word, store, name, board, but)
     if not found:
         raise UsageError("no measurement is given", hint=f"give {SELECTOR_HELP}")
     if len(found) > _MOST:
@@ -73,7 +73,7 @@ def select(
     return list({(result.id, result.label): result for result in found}.values())
 
 
-def _of_word(
+def _select_word(
     word: str, store: ResultStore, name: str | None, board: str | None, but: Result | None
 ) -> list[Result]:
     if match := _LAST.fullmatch(word):
@@ -83,7 +83,7 @@ def _of_word(
         else:
             some = store.results(name=name, board=board, limit=skip + 2, trials=False)
             found = [one for one in some if not is_same_measurement(one, but)][skip : skip + 1]
-        return _some(found, f"{word}{_wanted(name, board, but)}", store)
+        return _require_results(found, f"{word}{_conditions_text(name, board, but)}", store)
     if match := _IDS.fullmatch(word):
         first, last = int(match[1]), int(match[2] or match[1])
         if last - first >= _MOST:
@@ -91,10 +91,10 @@ def _of_word(
         found = store.results(ids=range(first, last + 1))
         # git abbreviates commits to at least 4 letters; a file may be called 2024
         if found or (len(match[1]) < 4 and not Path(word).exists()):
-            return _some(found, f"#{word.lstrip('#')}", store)
+            return _require_results(found, f"#{word.lstrip('#')}", store)
     if word.startswith("baseline:"):
         mark = word.removeprefix("baseline:")
-        return _some(store.results(mark=mark), word, store)
+        return _require_results(store.results(mark=mark), word, store)
     path = Path(word).expanduser()
     # a folder may have a branch's name; the reader refuses a path that is no file
     if path.exists() and not path.is_dir():
@@ -110,10 +110,12 @@ def _of_word(
         )
     found = store.results(commit=commit, name=name, board=board)
     clean = [result for result in found if result.git and not result.git.dirty]
-    return _some(clean or found, f"{word} ({commit[:12]}){_wanted(name, board, None)}", store)
+    return _require_results(
+        clean or found, f"{word} ({commit[:12]}){_conditions_text(name, board, None)}", store
+    )
 
 
-def past_of(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
+def past_results(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
     """Returns the newest results of the same configurations in the user's history, from which the
     spread between runs is computed; none if a side has several runs, which have their own spread.
     """
@@ -121,17 +123,17 @@ def past_of(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
         return []
     names = dict.fromkeys(result.name for result in (*a, *b))
     with ResultStore() as store:
-        return [one for name in names for one in store.results(name=name, limit=_PAST)]
+        return [result for name in names for result in store.results(name=name, limit=_PAST)]
 
 
-def _wanted(name: str | None, board: str | None, but: Result | None) -> str:
+def _conditions_text(name: str | None, board: str | None, but: Result | None) -> str:
     """Returns the other search conditions, for an error message."""
     of = f" of {name}" if name is not None else ""
     on = f" on board {board}" if board is not None else ""
     return f"{of}{on}{' other than the run itself' if but is not None else ''}"
 
 
-def _some(found: list[Result], what: str, store: ResultStore) -> list[Result]:
+def _require_results(found: list[Result], what: str, store: ResultStore) -> list[Result]:
     if not found:
         raise DataError(
             f"the history has no result {what}",
@@ -171,7 +173,7 @@ def read_result(path: Path) -> Result:
         ) from error
 
 
-def listed(results: Sequence[Result], mended: Repaired | None = None) -> History:
+def history_document(results: Sequence[Result], mended: Repaired | None = None) -> History:
     """Returns results as a history document, in the given order."""
-    rows = [row_of(result) for result in results]
+    rows = [history_row(result) for result in results]
     return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows, repair=mended)

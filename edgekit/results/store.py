@@ -204,7 +204,7 @@ class Result:
         facts = {name: getattr(self.document, name) for name in names}
         return RecordedBench(
             schema="edgekit.bench/1",
-            **{**facts, "samples_ms": list(self.samples), "history": row_of(self)},
+            **{**facts, "samples_ms": list(self.samples), "history": history_row(self)},
         )
 
     def latency_ms(self, key: str) -> float | None:
@@ -286,7 +286,7 @@ class RecordedBench(ReportedBench):
     history: HistoryRow | None = None
 
 
-def row_of(result: Result) -> HistoryRow:
+def history_row(result: Result) -> HistoryRow:
     """Returns a result's row, without samples and document."""
     document, git = result.document, result.git
     return HistoryRow(
@@ -342,7 +342,7 @@ def unpack_samples(data: bytes) -> tuple[float, ...]:
     try:
         planes = np.frombuffer(zlib.decompress(data), np.uint8).reshape(8, -1)
     except (zlib.error, ValueError, TypeError) as error:
-        raise damaged(error) from error
+        raise damaged_error(error) from error
     return tuple(np.ascontiguousarray(planes.T).view("<f8").reshape(-1).tolist())
 
 
@@ -362,12 +362,12 @@ def unpack_document(data: bytes) -> Bench:
     try:
         return Bench.model_validate_json(zlib.decompress(data))
     except ValidationError as error:
-        raise damaged(fault_words(error)) from error
+        raise damaged_error(fault_words(error)) from error
     except (zlib.error, TypeError) as error:
-        raise damaged(error) from error
+        raise damaged_error(error) from error
 
 
-def damaged(why: object) -> DataError:
+def damaged_error(why: object) -> DataError:
     """Returns the error of a result that cannot be read."""
     return DataError(
         f"a result of the history is damaged: {why}",
@@ -376,7 +376,7 @@ def damaged(why: object) -> DataError:
     )
 
 
-def failure(error: Exception, path: Path) -> EdgekitError:
+def store_error(error: Exception, path: Path) -> EdgekitError:
     """Returns the user's error for a failure of SQLite or of the file."""
     if _is_damage(error):
         return EnvironmentLack(
@@ -405,7 +405,7 @@ def _is_damage(error: Exception) -> bool:
     return not (isinstance(error, sqlite3.OperationalError) and _UNAVAILABLE.search(str(error)))
 
 
-def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
+def result_from_row(row: sqlite3.Row, marks: Sequence[str]) -> Result:
     """Returns a row with its marks as a result.
 
     Raises:
@@ -415,10 +415,10 @@ def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
         fingerprint = json.loads(row["fingerprint"])
         at, commit = float(row["at"]), row["git_commit"]
         texts = [row[key] or "" for key in ("bundle", "release", "board", "host", "git_commit")]
-        if not isinstance(fingerprint, dict) or not all(isinstance(one, str) for one in texts):
+        if not isinstance(fingerprint, dict) or not all(isinstance(text, str) for text in texts):
             raise ValueError("a column has an unexpected value")
     except (TypeError, ValueError) as error:
-        raise damaged(error) from error
+        raise damaged_error(error) from error
     return Result(
         document=unpack_document(row["document"]),
         samples=unpack_samples(row["samples"]) if row["samples"] is not None else (),
@@ -446,7 +446,7 @@ def trial_name(name: str, digest: str) -> str:
     return name[: _LONGEST - len(ending)].rstrip("._-") + ending
 
 
-def group_of(name: str) -> str:
+def group_name(name: str) -> str:
     """Returns the name by which results are grouped; tunings share their configuration's group."""
     return name[:-6] if is_trial(name) else name
 
@@ -458,11 +458,6 @@ def is_trial(name: str, of: str | None = None) -> bool:
     return of is None or trial_name(of, name[-6:]) == name
 
 
-# The file uses SQLite's rollback journal. WAL would not block readers during a write, but its
-# shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
-# be on a network. A result is written in one short transaction, so no process waits long.
-
-
 def history_path() -> Path:
     """Returns $EDGEKIT_HISTORY, or ``history.sqlite`` in the cache folder."""
     chosen = os.environ.get("EDGEKIT_HISTORY")
@@ -471,6 +466,10 @@ def history_path() -> Path:
 
 class ResultStore:
     """The open history; a context manager. A missing file is an empty history.
+
+    The file uses SQLite's rollback journal. WAL would not block readers during a write, but its
+    shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
+    be on a network. A result is written in one short transaction, so no process waits long.
 
     Args:
         path: The file; by default :func:`history_path`.
@@ -563,11 +562,13 @@ class ResultStore:
             samples: Include the single times.
             trials: Include the trials of edgekit tune if no name is given.
         """
+        # a board's name without its kind ("remote:lab") matches any kind
+        boards = board and ("" if ":" in board else "%:") + _escape_like(board)
         where, values = ["1"], list[Any]()
         for clause, value in (
             ("name=?", name),
-            ("board LIKE ? ESCAPE '\\'", board and _ending(board)),
-            ("git_commit LIKE ? ESCAPE '\\'", commit and _plain_like(commit) + "%"),
+            ("board LIKE ? ESCAPE '\\'", boards),
+            ("git_commit LIKE ? ESCAPE '\\'", commit and _escape_like(commit) + "%"),
             ("id=(SELECT result FROM marks WHERE marks.name=?)", mark),
         ):
             if value is not None:
@@ -586,7 +587,7 @@ class ResultStore:
         names: dict[int, list[str]] = {}
         for row in self._rows("SELECT name, result FROM marks ORDER BY name"):
             names.setdefault(row["result"], []).append(row["name"])
-        return [result_of(row, names.get(row["id"], ())) for row in rows]
+        return [result_from_row(row, names.get(row["id"], ())) for row in rows]
 
     def mark(self, name: str, id: int) -> None:
         """Gives a result a mark, and takes the mark from any other result.
@@ -672,16 +673,11 @@ class ResultStore:
         try:
             yield
         except (OSError, sqlite3.Error, UnicodeError) as error:
-            raise failure(error, self.path) from error
+            raise store_error(error, self.path) from error
 
 
-def _plain_like(text: str) -> str:
+def _escape_like(text: str) -> str:
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-
-
-def _ending(board: str) -> str:
-    own = _plain_like(board)
-    return own if ":" in board else f"%:{own}"
 
 
 # Repair: a damaged history is moved aside, never deleted, and its readable rows are kept.
@@ -781,7 +777,7 @@ def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sql
 def _is_sound(row: sqlite3.Row) -> bool:
     """Returns True if the row reads as a result and has its own id."""
     try:
-        result_of(row, ())
+        result_from_row(row, ())
     except (EdgekitError, TypeError, IndexError):
         return False
     return True

@@ -23,11 +23,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Attributes, Node, proto_of
+from edgekit.network.graph import Attributes, Node, node_proto
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import SAME_VALUES, Model, joined_weights
 from edgekit.network.module_names import common_module, write_module_name
-from edgekit.network.protos import WITH_BODIES, elem_of, reads
+from edgekit.network.protos import WITH_BODIES, onnx_elem_type, reads
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.float64.evaluate import evaluate
 from edgekit_device.protocol.codec import (
@@ -478,7 +478,7 @@ def emit(graph: RewriteGraph) -> Model:
     proto.graph.initializer.extend(old.graph.initializer)
     recipes = {id(node): node for node in graph.recipes().values()}
     nodes = (*recipes.values(), *graph.nodes())
-    proto.graph.node.extend(proto_of(node) for node in nodes)
+    proto.graph.node.extend(node_proto(node) for node in nodes)
     for written_node in proto.graph.node:
         graph.name_module(written_node)
     brought = {name: _stored(item) for name, item in graph.brought().items()}
@@ -497,7 +497,7 @@ def _stored(item: NewConstant) -> np.ndarray:
 
 
 def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
-    return elem_of(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
+    return onnx_elem_type(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
 
 
 @document(frozen=True, eq=False)

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network.graph import Node, form, proto_of
-from edgekit.network.windows import POOLS, pooled
+from edgekit.network.graph import Node, form, node_proto
+from edgekit.network.windows import POOLS, pool_output_sizes
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.graph import (
     LARGEST,
@@ -122,7 +122,7 @@ def _inferred(
         name = node.inputs[0]
         source = outer[name][0] if name in outer else found[name][0]
         shape = found[node.outputs[0]][0]
-        right = (*shape[:2], *pooled(node.attrs, source[2:], shape[2:]))
+        right = (*shape[:2], *pool_output_sizes(node.attrs, source[2:], shape[2:]))
         if right == shape:
             continue
         done: dict[str, tuple[tuple[int, ...], str]] = {
@@ -144,7 +144,7 @@ def _by_onnx(
             continue
         elem = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         inputs.append(helper.make_tensor_value_info(name, elem, shape))
-    body = helper.make_graph([proto_of(node) for node in nodes], "step", inputs, [], constants)
+    body = helper.make_graph([node_proto(node) for node in nodes], "step", inputs, [], constants)
     proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)])
     try:
         made = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)

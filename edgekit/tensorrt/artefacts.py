@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.errors import BuildError
 from edgekit.files import forget_pages
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-from edgekit.reference.weights import Keep, digest_of
+from edgekit.reference.weights import Keep, weight_digest
 from edgekit.text import counted
 from edgekit_device.protocol.manifest import EngineEntry, IoEntry
 from edgekit_device.tensorrt.weights import named_weights, weight_origins
@@ -37,7 +37,7 @@ _TAKES_OTHERS = ("any", "individual")
 _PART_BYTES = 128 << 20
 
 
-def artefacts_of(
+def read_artefacts(
     request: BuildRequest,
     result: BuildResult,
     lanes: Sequence[RequestedLane],
@@ -97,7 +97,7 @@ def artefacts_of(
                 if known.dla_core is None:
                     entries[one.engine] = replace(known, dla_core=one.dla_core)
                 continue
-            entry = entries[one.engine] = _entry(engine, one)
+            entry = entries[one.engine] = _engine_entry(engine, one)
             if one.plugins_embedded:
                 notes.append(
                     f"{engine.key} carries the libraries of its plugins: a runtime loads it only "
@@ -149,7 +149,7 @@ class BoardGolden:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
+def read_golden(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     """Returns the outputs of the unstripped engines on the board, as arrays."""
     blobs = fetch(dict.fromkeys(x.digest for case in result.golden for x in case.outputs.values()))
     return [
@@ -166,7 +166,7 @@ def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     ]
 
 
-def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
+def _engine_entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
     """Returns the manifest's entry of an engine."""
     return EngineEntry(
         kind=one.kind,
@@ -176,14 +176,14 @@ def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
         lean_embedded=one.lean_embedded,
         refit=one.refit,
         dla_core=one.dla_core,
-        inputs=_ordered(one.io, "input", engine.inputs),
-        outputs=_ordered(one.io, "output", engine.outputs),
+        inputs=_ordered_entries(one.io, "input", engine.inputs),
+        outputs=_ordered_entries(one.io, "output", engine.outputs),
         plugins_embedded=one.plugins_embedded,
         device_bytes=one.device_bytes,
     )
 
 
-def _ordered(
+def _ordered_entries(
     found: Sequence[BuiltTensor], mode: str, requested: Sequence[IoSpec]
 ) -> tuple[IoEntry, ...]:
     at = {tensor.name: number for number, tensor in enumerate(requested)}
@@ -215,9 +215,9 @@ class _EngineWeights:
         The parser's generated names ("tmp_batch_norm_weight") have another meaning in each engine.
         """
         found: dict[str, tuple[str, np.ndarray, str]] = {}
-        for arrays, by_node in _named(blobs, requested, list(one.weights)):
+        for arrays, by_node in _named_weights(blobs, requested, list(one.weights)):
             for name, value in arrays.items():
-                digest = digest_of(value)
+                digest = weight_digest(value)
                 kept = self._keep(digest, value) if self._keep else value
                 found[name] = digest, kept, by_node.get(name, "none")
         lacking = sorted(set(one.weights) - set(found))
@@ -244,7 +244,7 @@ class _EngineWeights:
         return renamed
 
 
-def _named(
+def _named_weights(
     blobs: Mapping[str, bytes | memoryview], requested: EngineSpec, wanted: Sequence[str]
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, str]]]:
     """Yields weights, and the numbered names by node; for large models in parts."""

@@ -181,7 +181,7 @@ def compare_build(
                     placement=None
                     if log is None
                     else _placement(network, judgement, plan, number, placed, log),
-                    inspector=_inspected(plan, number, one.layers) if whole else None,
+                    inspector=_count_inspected(plan, number, one.layers) if whole else None,
                     reformats=tuple(one.reformats),
                     unmapped=tuple(one.unmapped),
                 )
@@ -207,7 +207,7 @@ def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability
     return Capability(asked=len(answers), disagree=tuple(wrong))
 
 
-def _inspected(
+def _count_inspected(
     plan: Plan, number: int, layers: Sequence[InspectedLayer]
 ) -> InspectedLoadables | None:
     """Counts the loadables that the inspector lists; None if it gives no layer's type."""

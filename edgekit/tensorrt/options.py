@@ -204,13 +204,13 @@ def requested_features(request: RequestedBuild, kind: str, typing: str) -> Reque
     firm += [name for name, wanted in given.items() if wanted]
     # in a split build these features are about the plans, not the loadables
     if kind == "plan" or request.mode == "standalone":
-        _chosen(request, firm, soft)
+        _feature_chosen(request, firm, soft)
     if kind == "plan" and request.mode == "split":
         soft.append("DIRECT_IO")
     return RequestedFeatures(kind, tuple(firm), tuple(soft))
 
 
-def _chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
+def _feature_chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
     choices = (("VC", request.version_compatible), ("STRIP_PLAN", request.strip))
     for name, choice in choices:
         if choice is True:
@@ -288,11 +288,12 @@ def impossible_features(
             second = known[row.of[1]]
             if second.builder_flag and second.on(on):
                 continue  # it is simply set
-            message = f"{_named(request, row.of[0])} needs {row.of[1]}, {second.what}: {row.reason}"
+            named = _describe_feature(request, row.of[0])
+            message = f"{named} needs {row.of[1]}, {second.what}: {row.reason}"
         elif row.status in ("forbidden", "not_applicable"):
             verb = "cannot be combined" if len(row.of) > 1 else "is not possible here"
             refused |= set(row.of[:1]) if len(row.of) == 1 else set()
-            names = " and ".join(_named(request, name) for name in row.of)
+            names = " and ".join(_describe_feature(request, name) for name in row.of)
             message = f"{names} {verb}: {row.reason}"
         else:
             continue
@@ -319,7 +320,7 @@ def _blamed(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, .
     return (written or keys)[-1]
 
 
-def _named(request: RequestedBuild, name: str) -> str:
+def _describe_feature(request: RequestedBuild, name: str) -> str:
     """Returns a feature's name, with its key and the key's line if known."""
     key = features()[name].key
     if not key:
@@ -353,7 +354,9 @@ def decide(request: RequestedBuild) -> Decision:
         raise ConfigError(problems, code="trt.release")
     notes: list[str] = []
     dropped: list[Dropped] = []
-    typing = _typing(request, on)
+    typing = request.typing
+    if typing == "auto":
+        typing = "weak" if "weak" in on.typings else "strong"
     kinds = {"hybrid": ("plan",), "standalone": ("loadable",), "split": ("plan", "loadable")}
     found: dict[str, tuple[BuildAttempt, ...]] = {}
     unknown: list[tuple[str, ...]] = []
@@ -397,12 +400,6 @@ def decide(request: RequestedBuild) -> Decision:
     )
 
 
-def _typing(request: RequestedBuild, on: TensorRTRelease) -> Literal["weak", "strong"]:
-    if request.typing != "auto":
-        return request.typing
-    return "weak" if "weak" in on.typings else "strong"
-
-
 def _chosen_features(
     request: RequestedBuild,
     on: TensorRTRelease,
@@ -435,7 +432,7 @@ def _chosen_features(
             if companion is None:
                 drop(known[name].key, f"{known[name].key} is not used: {lack})")
             continue
-        against = _against(request, name, chosen, on)
+        against = _conflict(request, name, chosen, on)
         if not against:
             chosen.append(name)
         elif companion is None:
@@ -454,7 +451,7 @@ def _chosen_features(
     return chosen
 
 
-def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRTRelease) -> str:
+def _conflict(request: RequestedBuild, name: str, chosen: list[str], on: TensorRTRelease) -> str:
     """Returns why a feature cannot be combined with the chosen features; empty if it can."""
     for row in rules_for([*chosen, name], on, get(request.target).platform):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
@@ -478,14 +475,14 @@ def _attempts(
     tries.sort(key=lambda lost: (len(explicit & set(lost)), len(lost)))  # stable: data's order
     found: dict[tuple[str, ...], BuildAttempt] = {}
     for lost in tries:
-        left = _without(chosen, set(lost))
+        left = _remaining_features(chosen, set(lost))
         flags = tuple(f.builder_flag for n, f in features().items() if n in left and f.builder_flag)
         breaks = bool(explicit & set(lost))
-        found.setdefault(flags, BuildAttempt(flags, _gives_up(lost, chosen, explicit), breaks))
+        found.setdefault(flags, BuildAttempt(flags, _describe_lost(lost, chosen, explicit), breaks))
     return tuple(found.values())
 
 
-def _without(chosen: list[str], lost: set[str]) -> list[str]:
+def _remaining_features(chosen: list[str], lost: set[str]) -> list[str]:
     left = [name for name in chosen if name not in lost and _WITH.get(name) not in lost]
     if "REFIT" in lost:
         left = [name for name in left if name not in _CHANGING]
@@ -494,7 +491,7 @@ def _without(chosen: list[str], lost: set[str]) -> list[str]:
     return left
 
 
-def _gives_up(lost: tuple[str, ...], chosen: list[str], explicit: set[str]) -> str:
+def _describe_lost(lost: tuple[str, ...], chosen: list[str], explicit: set[str]) -> str:
     texts = []
     for name in lost:
         lost_names = [n for n in chosen if n in _CHANGING] if name == "REFIT" else [name]

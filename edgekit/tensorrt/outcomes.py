@@ -61,18 +61,15 @@ def record_outcome(
     rows, some = found.setdefault(board, {}), any(one.ok for one in attempts)
     for one in attempts:
         key = _key(kind, one.flags)
+        # conclusive: the failure is due to the flags, whatever the network
+        conclusive = one.code == _REFUSED and _OF_THE_NETWORK not in one.flags
         if one.ok:
             rows[key] = _OK
-        elif some and _is_conclusive(one) and rows.get(key) != _OK:
+        elif some and conclusive and rows.get(key) != _OK:
             rows[key] = str(one.error)
     with write_atomically(file) as temporary:
         document = {"schema": SCHEMA, "boards": found}
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
-
-
-def _is_conclusive(attempt: AttemptResult) -> bool:
-    """Returns True if a failure is due to the flags, whatever the network."""
-    return attempt.code == _REFUSED and _OF_THE_NETWORK not in attempt.flags
 
 
 def known_outcome(

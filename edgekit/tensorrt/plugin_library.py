@@ -103,10 +103,10 @@ def read_library(path: Path, where: str) -> PluginLibrary:
             where=where,
             hint="model.plugins: library is a path relative to the configuration",
         ) from error
-    return library_of(path.name, data, where)
+    return parse_library(path.name, data, where)
 
 
-def library_of(name: str, data: bytes, where: str) -> PluginLibrary:
+def parse_library(name: str, data: bytes, where: str) -> PluginLibrary:
     """Returns a library by its bytes; arguments and errors as for ``read_library``."""
     return _Elf(name, data, where).library()
 

@@ -112,7 +112,7 @@ def border_tensors(
         formats = chosen.get(frozenset(part.layers), {})
         for name in (*part.outputs, *part.inputs):
             if name not in found:
-                found[name] = _on_dla(name, part, formats, touching, scales, types)
+                found[name] = _dla_formats(name, part, formats, touching, scales, types)
     for part in cuts:
         for name in (*part.inputs, *part.outputs):
             found.setdefault(name, BorderTensor(types[name]))
@@ -129,7 +129,7 @@ def _touching_precisions(network: Network, precisions: Mapping[str, str]) -> dic
     return found
 
 
-def _on_dla(
+def _dla_formats(
     name: str,
     cut: Segment,
     formats: Mapping[str, str],
@@ -186,7 +186,7 @@ class RequestedLane:
     engines: tuple[RequestedEngine, ...]
 
 
-def lanes_of(
+def requested_lanes(
     plan: SegmentedPlan, mode: str, scales: Mapping[str, float] | None
 ) -> tuple[RequestedLane, ...]:
     """Returns the engines of a plan.
@@ -456,16 +456,14 @@ def build_request(
 
     calibration = options.calibration
     cache = keep(calibration.encode()) if calibration is not None else None
+    # a model that several engines share is serialised and hashed once
     files: dict[int, tuple[str, dict[str, str]]] = {}
 
-    def model_of(engine: RequestedEngine) -> tuple[str, dict[str, str]]:
+    def spec(engine: RequestedEngine) -> EngineSpec:
         if id(engine.model) not in files:
             found = {file: keep(data) for file, data in _files(engine.model).items()}
             files[id(engine.model)] = found.pop(_MODEL), found
-        return files[id(engine.model)]
-
-    def spec(engine: RequestedEngine) -> EngineSpec:
-        model, data = model_of(engine)
+        model, data = files[id(engine.model)]
         dla = engine.device != "GPU"
         return EngineSpec(
             key=engine.key,

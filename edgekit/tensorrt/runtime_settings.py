@@ -16,10 +16,6 @@ from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.manifest import MemorySettings
 
 
-def _number(text: str) -> tuple[int, ...]:
-    return tuple(parse_version(text)) if text else ()
-
-
 @document(frozen=True)
 class RuntimeRow:
     """A runtime setting of engines.
@@ -44,7 +40,8 @@ class RuntimeRow:
     def since(self) -> str:
         """The first release that has it; empty if that is older than all known releases."""
         names = release_facts().names
-        return min((names[n].since or "" for n in self.names), key=_number, default="")
+        releases = (names[name].since or "" for name in self.names)
+        return min(releases, key=lambda text: parse_version(text) if text else (), default="")
 
     def lack(self, on: TensorRTRelease, target: Target) -> str:
         """Returns why a board does not support it; empty if it does."""

@@ -152,7 +152,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
             why = f"the network is {case.typing}ly typed, so the types in the file count"
             dropped.append(Dropped(key, f"{_SECTION}.{key} is not used: {why}"))
             continue
-        why, hint = _lack(key, row, value, values, case)
+        why, hint = _why_unavailable(key, row, value, values, case)
         if not why and not kinds:
             why, hint = f"a {listed(case.kinds)} has nothing of that kind", "remove it"
         if why and row.lacking == "refused":
@@ -172,7 +172,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
     )
 
 
-def _lack(
+def _why_unavailable(
     key: str,
     row: SettingRow,
     value: SettingValue,
@@ -181,10 +181,14 @@ def _lack(
 ) -> tuple[str, str]:
     """Returns why a setting is not available, and the remedy; empty if it is available."""
     on = case.on
-    missing = next((name for name in _names(row, value) if not on.has(name)), "")
+    names = [row.name]
+    if row.kind == "choice":
+        names.append(f"{row.members}.{str(value).upper()}")
+    missing = next((name for name in names if not on.has(name)), "")
     if missing:
         since = on.since(missing)
-        first = f"; {since} is the first release that has it" if since and _older(on, since) else ""
+        older = bool(since) and on.version < parse_version(since)
+        first = f"; {since} is the first release that has it" if older else ""
         return f"TensorRT {on.text} does not have {missing}{first}", f"remove build.{key}"
     if lack := case.target.lacking_capability(row.compute_capability):
         return f"{lack}: {row.reason}", f"remove build.{key}"
@@ -203,27 +207,16 @@ def _lack(
     return "", ""
 
 
-def _names(row: SettingRow, value: SettingValue) -> Iterator[str]:
-    """Yields the API names that the whole setting needs."""
-    yield row.name
-    if row.kind == "choice":
-        yield f"{row.members}.{str(value).upper()}"
-
-
-def _older(on: TensorRTRelease, since: str) -> bool:
-    return on.version < parse_version(since)
-
-
 def _settings(
     key: str, row: SettingRow, value: SettingValue, on: TensorRTRelease, dropped: list[Dropped]
 ) -> Iterator[Setting]:
     """Yields a key's settings; members that the release lacks are added to ``dropped``."""
     api = row.name.rpartition(".")[2]
     if isinstance(value, Mapping):
-        for name in _had(key, row, [*value], on, dropped):
+        for name in _available_members(key, row, [*value], on, dropped):
             yield Setting(key, row.kind, api, row.members, (name,), int(value[name]))
     elif isinstance(value, list):
-        had = _had(key, row, value, on, dropped)
+        had = _available_members(key, row, value, on, dropped)
         if had or not value:
             yield Setting(key, row.kind, api, row.members, tuple(had))
     elif isinstance(value, str):
@@ -232,7 +225,7 @@ def _settings(
         yield Setting(key, row.kind, api, number=int(value) * (row.unit or 1))
 
 
-def _had(
+def _available_members(
     key: str, row: SettingRow, names: list[str], on: TensorRTRelease, dropped: list[Dropped]
 ) -> list[str]:
     """Returns the members that the release has."""

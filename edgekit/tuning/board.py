@@ -22,11 +22,11 @@ from edgekit.config.loader import Config, check_config, open_config
 from edgekit.config.schema import RewriteSection, given_keys
 from edgekit.errors import BoardError, EdgekitError, UsageError
 from edgekit.pipeline.boards.changes import taken_back_note
-from edgekit.pipeline.cache import Cache, digest_of
+from edgekit.pipeline.cache import Cache, json_digest
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.run import HOST_STEPS
 from edgekit.pipeline.steps.build import backend_for
-from edgekit.pipeline.steps.plan import plan, plan_identity, query, take
+from edgekit.pipeline.steps.plan import plan, plan_identity, query, with_plan
 from edgekit.pipeline.steps.rewrite import found_rewrites, model_digest, used_rewrites
 from edgekit.placement.plan import Plan
 from edgekit.results.store import is_trial, trial_name
@@ -54,7 +54,7 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
         out: The tuning's folder; the application's name is derived from its path.
     """
     value = dict(config.document.value)
-    value["name"] = trial_name(str(config.file.name), digest_of(str(out.absolute())))
+    value["name"] = trial_name(str(config.file.name), json_digest(str(out.absolute())))
     value["placement"] = {**value.get("placement", {}), "objective": objective}
     deploy = dict(value.get("deploy", {}))
     health = {k: v for k, v in deploy.get("health", {}).items() if k not in _HEALTH_CHECKS}
@@ -230,7 +230,7 @@ class BoardMeasurer:
         """
         assert self._client is not None
         client, name = self._client, str(config.file.name)
-        state, notes = client.releases_of(name), []
+        state, notes = client.app_releases(name), []
         if state.taken_back is not None:
             notes.append(taken_back_note(client.name, state.current, state.taken_back, config.path))
         notes += leftover_notes(client, name, self.app)
@@ -255,7 +255,7 @@ class BoardMeasurer:
             config = open_config(config, accuracy={"fallback": "none"})
         with self._open(config) as pipeline:
             pipeline.context = dataclasses.replace(
-                take(pipeline.context, placed, self._fp16_by_gate),
+                with_plan(pipeline.context, placed, self._fp16_by_gate),
                 method_by_gate=self.first.context.method_by_gate,
             )
             found = pipeline.bench()

@@ -95,7 +95,7 @@ class PlacementSpace:
         """The placement problem with predicted times."""
         return self._prepared.problem
 
-    def _class_of(self, mode: int) -> str:
+    def _device_class(self, mode: int) -> str:
         return device_class(self.problem.devices[self.problem.device(mode)])
 
     @cached_property
@@ -106,7 +106,7 @@ class PlacementSpace:
             best: dict[str, float] = {}
             for m, cost in enumerate(row):
                 if cost is not None:
-                    name = self._class_of(m)
+                    name = self._device_class(m)
                     best[name] = min(sum(cost.load_us), best.get(name, float("inf")))
             found.append(best)
         return found
@@ -185,7 +185,7 @@ class PlacementSpace:
     def _allowed(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
         return tuple(
             tuple(
-                cost if v not in forced or self._class_of(m) == forced[v] else None
+                cost if v not in forced or self._device_class(m) == forced[v] else None
                 for m, cost in enumerate(row)
             )
             for v, row in enumerate(self.problem.costs)
@@ -209,7 +209,7 @@ class PlacementSpace:
                 if cost is None:
                     new.append(None)
                     continue
-                name, was = self._class_of(m), sum(cost.load_us)
+                name, was = self._device_class(m), sum(cost.load_us)
                 us = float(times[name][layers].sum())
                 if self.least_us[v][name] > 0:
                     us *= was / self.least_us[v][name]
@@ -222,8 +222,8 @@ class PlacementSpace:
             replace(
                 border,
                 transfers=tuple(
-                    replace(one, ways=tuple(_times(way, moved) for way in one.ways))
-                    for one in border.transfers
+                    replace(transfer, ways=tuple(_scale_cost(way, moved) for way in transfer.ways))
+                    for transfer in border.transfers
                 ),
             )
             for border in problem.borders
@@ -231,13 +231,13 @@ class PlacementSpace:
         launch = tuple(
             None
             if cost is None
-            else _with_delay(_times(cost, extra["launch"]), 2 * extra["transition"])
+            else _with_delay(_scale_cost(cost, extra["launch"]), 2 * extra["transition"])
             for cost in problem.launch
         )
         return replace(problem, costs=tuple(costs), borders=borders, launch=launch)
 
 
-def _times(cost: Cost, factor: float) -> Cost:
+def _scale_cost(cost: Cost, factor: float) -> Cost:
     return Cost(tuple(us * factor for us in cost.load_us), cost.energy_uj * factor)
 
 
@@ -293,12 +293,12 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
     """Returns the terms of each plan of a mix; ``index`` is each layer's index in the network."""
     found = []
     for number, share in enumerate(plan.plans):
-        layers = tuple((device_class(one.device), index[one.name]) for one in share.layers)
+        layers = tuple((device_class(layer.device), index[layer.name]) for layer in share.layers)
         load: dict[str, list[tuple[str, int]]] = {}
         for one, pair in zip(share.layers, layers, strict=True):
             load.setdefault(one.device, []).append(pair)
-        launch = sum(one.launch_us for one in plan.loadables if one.plan == number)
-        own = sum(one.predicted_us for one in share.layers)
+        launch = sum(loadable.launch_us for loadable in plan.loadables if loadable.plan == number)
+        own = sum(layer.predicted_us for layer in share.layers)
         predicted = share.predicted or plan.predicted
         found.append(
             PlanTerms(
@@ -317,7 +317,7 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
 
 
 @dataclass(frozen=True)
-class Worlds:
+class SampledTimes:
     """Samples ("worlds") of the unknown times, the likeliest first; each field has an entry a
     world.
 
@@ -429,14 +429,14 @@ class Candidate:
 
 
 def candidates(
-    worlds: Worlds, known: Collection[str], plans: Iterable[Plan | None]
+    worlds: SampledTimes, known: Collection[str], plans: Iterable[Plan | None]
 ) -> Iterator[Candidate]:
     """Yields the plans that were not measured yet, each once.
 
     Args:
         worlds: The samples of learnt times.
         known: Signatures of plans that were measured or dropped.
-        plans: From :func:`optima` or :func:`neighbours`.
+        plans: From :func:`optimal_plans` or :func:`neighbour_plans`.
     """
     seen = set(known)
     for plan in plans:
@@ -446,14 +446,14 @@ def candidates(
             yield Candidate(plan, key, worlds.costs(plan)[1:])
 
 
-def optima(worlds: Worlds) -> Iterator[Plan | None]:
+def optimal_plans(worlds: SampledTimes) -> Iterator[Plan | None]:
     """Yields the best plans with the likeliest times and in other worlds."""
     count = FEW_SEARCHES if len(worlds.space.kernels) > LARGE_PROBLEM else SEARCHED
     for world in range(1 + count):
         yield worlds.solve(world)
 
 
-def neighbours(worlds: Worlds, best: Plan, seed: int) -> Iterator[Plan | None]:
+def neighbour_plans(worlds: SampledTimes, best: Plan, seed: int) -> Iterator[Plan | None]:
     """Yields a plan with a node, or a segment, on the other device; a mix has no neighbours.
 
     Args:

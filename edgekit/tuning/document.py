@@ -32,13 +32,13 @@ from edgekit.documents import (
 )
 from edgekit.errors import EdgekitError
 from edgekit.pipeline.context import Context, variant
-from edgekit.pipeline.steps.plan import keep, plan
+from edgekit.pipeline.steps.plan import keep_in_fp16, plan
 from edgekit.pipeline.steps.rewrite import model_digest
 from edgekit.placement.placing import Objective, Unit
 from edgekit.placement.plan import Plan, PlanSummary, plan_summary, plan_value
 from edgekit.placement.profiles.estimation import EXTRA
 from edgekit.placement.profiles.profile import Contradiction, ProfileTable
-from edgekit.tuning.candidates import Worlds, device_class, plan_signature
+from edgekit.tuning.candidates import SampledTimes, device_class, plan_signature
 from edgekit.tuning.trials import (
     ORIGINAL,
     ORIGINAL_SECTION,
@@ -227,9 +227,9 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
     """
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
     clock = tuning.own.clock
-    origin = tuning.origin_of(winner.network)
+    origin = tuning.measurement_conditions(winner.network)
     duel = _duel(tuning)
-    worlds, table = tuning.worlds(winner.network), tuning.table(winner.network)
+    worlds, table = tuning.sampled_times(winner.network), tuning.table(winner.network)
     limit = winner.cost(objective)
     known = tuning.bound is not None and math.isfinite(tuning.bound)
     # 0 is no bound: some plan's uncertainty is as large as its cost
@@ -308,13 +308,13 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
             value=rounded_value(in_objective_unit(expected[0], objective)),
             relative_deviation=rounded_value(expected[1] / expected[0] if expected[0] else 0.0),
         ),
-        measured=_figure(trial.cost(objective) if trial.runs else None, objective),
-        search=_figure(trial.search_cost(objective), objective),
-        final=_figure(
+        measured=_rounded_cost(trial.cost(objective) if trial.runs else None, objective),
+        search=_rounded_cost(trial.search_cost(objective), objective),
+        final=_rounded_cost(
             median(turns) if (turns := [*trial.turns(objective).values()]) else None, objective
         ),
         runs=len(trial.runs),
-        verdicts=[verdict.status for one in trial.runs if (verdict := one.run.verdict)],
+        verdicts=[verdict.status for run in trial.runs if (verdict := run.run.verdict)],
         layers_on_dla=sum(layer.device != "GPU" for layer in trial.plan.layers),
         loadables=len(trial.plan.loadables),
         transitions=trial.plan.transitions,
@@ -322,7 +322,7 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
     )
 
 
-def _figure(cost: float | None, objective: str) -> float | None:
+def _rounded_cost(cost: float | None, objective: str) -> float | None:
     return None if cost is None else rounded_value(in_objective_unit(cost, objective))
 
 
@@ -360,7 +360,7 @@ class _Moves:
         )
 
 
-def _changes(tuning: Tuning, worlds: Worlds) -> list[MovedLayers]:
+def _changes(tuning: Tuning, worlds: SampledTimes) -> list[MovedLayers]:
     """Returns the layers that moved, in runs, with their times on both devices.
 
     If the winner is of the other network, only layers of both networks count.
@@ -386,13 +386,13 @@ def _changes(tuning: Tuning, worlds: Worlds) -> list[MovedLayers]:
     return [one.moved() for one in found]
 
 
-# Learnt layer times: predicted, learnt with its deviation, and measured if available.
-#
-# Learnt times are the likeliest times: most layers are measured only in sums with others.
+def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
+    """Returns predicted, learnt and measured times by kind and device, and the sums most off.
 
+    Learnt layer times: predicted, learnt with its deviation, and measured if available.
 
-def _learnt(worlds: Worlds, table: ProfileTable) -> Learnt:
-    """Returns predicted, learnt and measured times by kind and device, and the sums most off."""
+    Learnt times are the likeliest times: most layers are measured only in sums with others.
+    """
     learnt, index = worlds.learnt, worlds.space.index
     rows = []
     for row in table.rows:
@@ -431,7 +431,7 @@ def _learnt(worlds: Worlds, table: ProfileTable) -> Learnt:
     )
 
 
-def _kinds(worlds: Worlds, table: ProfileTable) -> list[LearntKind]:
+def _kinds(worlds: SampledTimes, table: ProfileTable) -> list[LearntKind]:
     """Returns, by device and kind, the layers that are part of a measured sum."""
     layers = worlds.space.network.layers
     within = {(row.device, name) for row in table.rows for name in row.layers}
@@ -461,7 +461,7 @@ def _kinds(worlds: Worlds, table: ProfileTable) -> list[LearntKind]:
     return found
 
 
-def _sum(worlds: Worlds, device: str, indices: list[int]) -> LearntSum:
+def _sum(worlds: SampledTimes, device: str, indices: list[int]) -> LearntSum:
     """Returns a sum of layers: predicted, learnt, deviation and learnt / predicted."""
     predicted = float(np.nansum(worlds.learnt.prior_us[device][indices]))
     every = worlds.sums(worlds.learnt.row([(device, i) for i in indices]))
@@ -499,17 +499,17 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
     found = None
     if tuning.own.clock == "board-measured":
         times = {"profile": str(profile.absolute()), "layer_info": None}
-        found = _checked(tuning, context, rewrite, placement.model_copy(update=times))
+        found = _verified_placement(tuning, context, rewrite, placement.model_copy(update=times))
     if found is None:
         if len(winner.plan.plans) > 1:
             head.append(
                 "# A mix of plans cannot be pinned: planning may give a slightly different plan."
             )
-        elif len(pins := pins_of(winner.plan)) > _MANY_PINS:
+        elif len(pins := plan_pins(winner.plan)) > _MANY_PINS:
             head.append("# Too many layers to pin: planning may give a slightly different plan.")
         else:
             placement = placement.model_copy(update={"pin": pins})
-            found = _checked(tuning, context, rewrite, placement)
+            found = _verified_placement(tuning, context, rewrite, placement)
             if found is None:
                 head.append(
                     "# With these pins planning gives a slightly different plan: compare them."
@@ -527,7 +527,7 @@ def _rewrite(config: Config, network: str) -> RewriteSection | None:
     return ORIGINAL_SECTION if network == ORIGINAL else None
 
 
-def _checked(
+def _verified_placement(
     tuning: Tuning, context: Context, rewrite: RewriteSection | None, placement: PlacementSection
 ) -> PlacementSection | None:
     """Returns the placement if planning with both sections gives the winner and its network."""
@@ -539,14 +539,14 @@ def _checked(
             placement=given_keys(placement),
             rewrite=given_keys(rewrite) if rewrite else None,
         )
-        again = keep(again, getattr(network, "fp16_by_gate", ()))
+        again = keep_in_fp16(again, getattr(network, "fp16_by_gate", ()))
         same = model_digest(again) == network.model
         return placement if same and plan_signature(plan(again)) == winner.key else None
     except EdgekitError:
         return None
 
 
-def pins_of(plan: Plan) -> list[PinSection]:
+def plan_pins(plan: Plan) -> list[PinSection]:
     """Returns pins that set every layer's device; a later pin takes precedence.
 
     The first pin puts all layers on the most used device; further pins move the others, by a prefix
@@ -571,7 +571,7 @@ def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
     left, found = list(names), []
     while left:
         name = left[0]
-        start = _beginning(name, others)
+        start = _unique_prefix(name, others)
         same = [one for one in left if start and one.startswith(start)]
         if len(same) > 1:
             found.append(glob.escape(start) + "*")
@@ -582,9 +582,9 @@ def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return found
 
 
-def _beginning(name: str, others: Sequence[str]) -> str:
+def _unique_prefix(name: str, others: Sequence[str]) -> str:
     """Returns the shortest prefix of a name that none of the others has; empty if there is none."""
     for end in range(1, len(name) + 1):
-        if not any(one.startswith(name[:end]) for one in others):
+        if not any(other.startswith(name[:end]) for other in others):
             return name[:end]
     return ""

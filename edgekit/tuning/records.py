@@ -78,7 +78,7 @@ def check_network(
             where=str(table.path),
             hint="times from different clocks cannot be mixed; remove --from",
         )
-    _same(table, "backend", network.backend)
+    _require_equal(table, "backend", network.backend)
     if found.model == network.model:
         return ""
     if other is not None and found.model == other.model:
@@ -100,12 +100,12 @@ def check_conditions(table: EarlierTable, plan: Plan) -> None:
     Raises:
         DataError: "profile.merge": a condition differs.
     """
-    _same(table, "board", plan.target)
-    _same(table, "power_mode", plan.power_mode)
-    _same(table, "precision", plan.precision)
+    _require_equal(table, "board", plan.target)
+    _require_equal(table, "power_mode", plan.power_mode)
+    _require_equal(table, "precision", plan.precision)
 
 
-def _same(table: EarlierTable, key: str, here: str | None) -> None:
+def _require_equal(table: EarlierTable, key: str, here: str | None) -> None:
     there = getattr(table.document, key)
     if there != here:
         raise DataError(

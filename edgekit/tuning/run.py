@@ -16,8 +16,8 @@ from edgekit import timeouts
 from edgekit.config.loader import Config
 from edgekit.errors import UsageError
 from edgekit.files import write_json
-from edgekit.pipeline.cache import Cache, digest_of
-from edgekit.pipeline.outputs import may_fill
+from edgekit.pipeline.cache import Cache, json_digest
+from edgekit.pipeline.outputs import check_output_folder
 from edgekit.pipeline.progress import Progress
 from edgekit.placement.plan import OBJECTIVES
 from edgekit.tuning.board import BoardMeasurer, trial_config
@@ -75,7 +75,7 @@ def tune(
     request = request or TuningRequest(objective="")
     request = replace(request, objective=_objective(config, request.objective))
     folder = out or Path("edgekit-out") / config.file.name / "tune"
-    may_fill(folder)
+    check_output_folder(folder)
     known = [read_table(path) for path in tables]
     file = folder / "journal.jsonl"
     if request.budget_s == 0 and (anew or not file.exists()):
@@ -96,7 +96,7 @@ def tune(
             check_conditions(table, start)
         journal = TuningJournal(
             file,
-            digest_of(request.objective, measurer.identity),
+            json_digest(request.objective, measurer.identity),
             anew=anew,
             keeps=request.budget_s == 0,
         )

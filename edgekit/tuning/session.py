@@ -16,10 +16,10 @@ from edgekit.text import counted
 from edgekit.tuning.candidates import (
     Candidate,
     PlacementSpace,
-    Worlds,
+    SampledTimes,
     candidates,
-    neighbours,
-    optima,
+    neighbour_plans,
+    optimal_plans,
     plan_signature,
 )
 from edgekit.tuning.journal import (
@@ -39,12 +39,12 @@ from edgekit.tuning.trials import (
     better_by,
     broken_bounds,
     compact_measurement,
-    cost_of,
-    estimate_of,
+    estimate_from_table,
+    frame_cost,
     in_objective_unit,
     learn,
+    profile_table,
     readable_value,
-    table_of,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Tuning:
         self.duel: Duel | None = None
         self.notes: list[str] = []
         self.networks = {networks[0].name: networks[0]}
-        self._others = {one.name: one for one in networks[1:]}
+        self._others = {network.name: network for network in networks[1:]}
         self._journal, self._announce, self._clock = journal, announce, clock
         self._began = clock() - before_s
         self._spent_s = 0.0  # by earlier processes
@@ -133,7 +133,7 @@ class Tuning:
     @property
     def again_s(self) -> float:
         """Seconds of a plan's turn; at most the time of a build and measurement."""
-        return max(one.again_s for one in self.networks.values()) or self._longest_s
+        return max(network.again_s for network in self.networks.values()) or self._longest_s
 
     def space(self, network: str) -> PlacementSpace:
         """Returns a network's placements."""
@@ -141,7 +141,7 @@ class Tuning:
             self._spaces[network] = PlacementSpace(self.networks[network].query.prepared())
         return self._spaces[network]
 
-    def origin_of(self, network: str) -> dict[str, str]:
+    def measurement_conditions(self, network: str) -> dict[str, str]:
         """Returns the conditions of a network's measurements."""
         plan, one = self.own.start, self.networks[network]
         return {
@@ -159,23 +159,29 @@ class Tuning:
         one = self.networks[network]
         able = {name: verdict.placeable for name, verdict in one.query.judgement.verdicts.items()}
         tables = [table for table in self.tables if table.model == one.model]
-        return table_of(
-            self._of(network), self.space(network), able, self.origin_of(network), tables
+        return profile_table(
+            self._network_trials(network),
+            self.space(network),
+            able,
+            self.measurement_conditions(network),
+            tables,
         )
 
-    def worlds(self, network: str) -> Worlds:
+    def sampled_times(self, network: str) -> SampledTimes:
         """Returns the samples of a network's learnt times."""
         own, like = self.own.name, dict[str, float]()
         if network != own:
             # same devices: how far their predictions are off is known already
             table = self.table(own)
-            scale = estimate_of(self.space(own), table).scale
+            scale = estimate_from_table(self.space(own), table).scale
             like = {row.device: scale[row.device] for row in table.rows}
         table, request = self.table(network), self.request
         space = self.space(network)
-        return learn(self._of(network), space, table, request.objective, like, request.seed)
+        return learn(
+            self._network_trials(network), space, table, request.objective, like, request.seed
+        )
 
-    def _of(self, network: str) -> list[Trial]:
+    def _network_trials(self, network: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.network == network]
 
     def run(self) -> None:
@@ -189,7 +195,7 @@ class Tuning:
             self.replay()
             earlier = len(self.notes)
             self._measure_first_plans()
-            while not self._over() and (found := self._choose()) is not None:
+            while not self._is_over() and (found := self._choose()) is not None:
                 self._attempt_candidate(*found)
             self._decide()
             self._record_end(earlier)
@@ -234,7 +240,7 @@ class Tuning:
                 continue
             self._spent_s = max(self._spent_s, entry.spent_s)
         for name in {trial.network for trial in self.trials} & set(self._others):
-            self._take_other(name, "plans of the network {} are ignored: {}")
+            self._add_other_network(name, "plans of the network {} are ignored: {}")
         # a trial that was begun, but neither measured nor dropped, is repeated
         self.trials = [
             t for t in self.trials if t.network in self.networks and (t.runs or t.dropped)
@@ -289,27 +295,27 @@ class Tuning:
             self._attempt(own.start, own.name, "start", "the configuration's plan", must=True)
             self._warn_of_budget()
         for name in list(self._others):
-            if self._over():
+            if self._is_over():
                 self.notes.append(f"the network {name} was not tried")
                 break
             whose, what = f"the network {name}", "its best predicted plan"
             self._announce(whose, what)
             before = self._clock()
-            if self._take_other(name, "the network {} was not tried: {}"):
+            if self._add_other_network(name, "the network {} was not tried: {}"):
                 self._longest_s = max(self._longest_s, self._clock() - before)
                 self._attempt(self.networks[name].start, name, "other", f"{whose}: {what}")
         space = self.space(own.name)
         for name, what in (("GPU", "the GPU alone"), ("DLA", "as much as possible on the DLA")):
             dla = any(device != "GPU" for device in space.devices)
-            if self._over() or not (space.options.gpu if name == "GPU" else dla):
+            if self._is_over() or not (space.options.gpu if name == "GPU" else dla):
                 continue
             plan = space.alone(name)
-            known = {trial.key for trial in self._of(own.name)}
+            known = {trial.key for trial in self._network_trials(own.name)}
             if plan is not None and plan_signature(plan) not in known:
                 why = f"{what}: times every layer there"
                 self._attempt(plan, own.name, name.lower(), why)
 
-    def _take_other(self, name: str, note: str) -> bool:
+    def _add_other_network(self, name: str, note: str) -> bool:
         """Adds the other network to the tuning if it can be built; else adds a note."""
         other = self._others.pop(name)
         try:
@@ -320,7 +326,7 @@ class Tuning:
         self.networks[name] = other
         return True
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Returns True if no further plan may be measured, and sets the status accordingly."""
         tried, budget = len(self.trials), self.request.budget_s
         if self.request.rounds <= tried:
@@ -367,15 +373,15 @@ class Tuning:
         found: list[tuple[Candidate, str]] = []
         promising: list[tuple[Candidate, str]] = []
         worlds = {
-            name: self.worlds(name)
+            name: self.sampled_times(name)
             for name in self.networks
-            if name == self.own.name or any(trial.runs for trial in self._of(name))
+            if name == self.own.name or any(trial.runs for trial in self._network_trials(name))
         }
         # if no optimum can be better, another plan may still be
-        for step in (optima, lambda one: neighbours(one, best.plan, len(self.trials))):
+        for step in (optimal_plans, lambda one: neighbour_plans(one, best.plan, len(self.trials))):
             for name, one in worlds.items():
-                if step is optima or name == best.network:
-                    known = {trial.key for trial in self._of(name)}
+                if step is optimal_plans or name == best.network:
+                    known = {trial.key for trial in self._network_trials(name)}
                     found += [(c, name) for c in candidates(one, known, step(one))]
             promising = [pair for pair in found if pair[0].low < enough]
             if promising:
@@ -452,7 +458,7 @@ class Tuning:
     def _measure(self, trial: Trial, turn: int | None = None) -> None:
         """Measures a plan again, as its part of a turn if ``turn`` is given."""
         document = self.networks[trial.network].measure(trial.plan)
-        cost_of(
+        frame_cost(
             document, self.request.objective, trial.plan
         )  # raises if the measurement lacks the objective
         measured = PlanMeasured(
@@ -515,7 +521,7 @@ class Tuning:
                 self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
                 return
             self._announce(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}", "")
-            number = 1 + max(one.turn or 0 for t in self.trials for one in t.runs)
+            number = 1 + max(run.turn or 0 for t in self.trials for run in t.runs)
             try:
                 for trial in (first, best) if turn % 2 == 0 else (best, first):
                     self._measure(trial, number)

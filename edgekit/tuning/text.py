@@ -40,14 +40,17 @@ def tune_text(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
     else:
         yield _better(document, unit)
     if len(document.networks) > 1:
-        yield (
-            f"The original and the rewritten network were both tried; this is {_network(document)}."
-        )
+        network = "the rewritten one" if document.network == "rewritten" else "the original one"
+        yield f"The original and the rewritten network were both tried; this is {network}."
     yield (
         f"Ended after {document.seconds:.0f} s, {counted(len(document.trials), 'plan')}: "
         f"{document.why or document.status}{_bound(document)}."
     )
-    yield from _changes(document, verbose=verbose)
+    for change in document.changes:
+        names = change.layers if verbose else change.layers[:_NAMES]
+        left = len(change.layers) - len(names)
+        listed = ", ".join(names) + (f" and {left} more" if left else "")
+        yield f"  {change.source} -> {change.goal}: {listed}: {change.why}"
     yield from _learnt(document, verbose=verbose)
     yield from _trials(document)
     for note in document.notes:
@@ -90,18 +93,6 @@ def _quantity(document: Tuned) -> str:
     return _QUANTITIES[document.objective]
 
 
-def _network(document: Tuned) -> str:
-    return "the rewritten one" if document.network == "rewritten" else "the original one"
-
-
-def _changes(document: Tuned, *, verbose: bool) -> Iterator[str]:
-    for one in document.changes:
-        names = one.layers if verbose else one.layers[:_NAMES]
-        left = len(one.layers) - len(names)
-        listed = ", ".join(names) + (f" and {left} more" if left else "")
-        yield f"  {one.source} -> {one.goal}: {listed}: {one.why}"
-
-
 def _learnt(document: Tuned, *, verbose: bool) -> Iterator[str]:
     learnt = document.learnt
     if not learnt.by_kind:
@@ -131,21 +122,21 @@ def _trials(document: Tuned) -> Iterator[str]:
     unit = document.unit
     yield f"Plans tried, {_quantity(document)} measured in the search and in the final turns:"
     yield f"  {'plan':<8} {'search':>10} {'turns':>10}"
-    for one in document.trials:
+    for trial in document.trials:
         search, final = (
             ABSENT if value is None else readable_value(value, unit)
-            for value in (one.search, one.final)
+            for value in (trial.search, trial.final)
         )
         what = (
-            f"{counted(one.layers_on_dla, 'layer')} on the DLA in "
-            f"{counted(one.loadables, 'loadable')}"
+            f"{counted(trial.layers_on_dla, 'layer')} on the DLA in "
+            f"{counted(trial.loadables, 'loadable')}"
         )
-        of = f" ({one.network})" if one.network and len(document.networks) > 1 else ""
-        state = "" if one.status == "measured" else f"; {one.status}: {one.reason}"
-        mark = "*" if one.number == document.winner.number else ""
+        of = f" ({trial.network})" if trial.network and len(document.networks) > 1 else ""
+        state = "" if trial.status == "measured" else f"; {trial.status}: {trial.reason}"
+        mark = "*" if trial.number == document.winner.number else ""
         yield (
-            f"  {f'plan {one.number}{mark}':<8} {search:>10} {final:>10}  "
-            f"{what}{of}; {one.why}{state}"
+            f"  {f'plan {trial.number}{mark}':<8} {search:>10} {final:>10}  "
+            f"{what}{of}; {trial.why}{state}"
         )
     decided = document.turns is not None and document.turns.turns > 0
     yield "  * advised" + (", by the final turns" if decided else "")

@@ -30,7 +30,14 @@ from edgekit.placement.profiles.profile import (
 )
 from edgekit.placement.profiles.reader import bench_rows
 from edgekit.reports.text import energy, microseconds, significant
-from edgekit.tuning.candidates import FAR, LIKELY, PlacementSpace, Worlds, device_class, plan_terms
+from edgekit.tuning.candidates import (
+    FAR,
+    LIKELY,
+    PlacementSpace,
+    SampledTimes,
+    device_class,
+    plan_terms,
+)
 from edgekit.tuning.journal import PlanMeasured
 from edgekit_device.benchmark.measurement import SegmentTimes
 from edgekit_device.benchmark.statistics import median
@@ -210,24 +217,24 @@ class Trial:
 
     def cost(self, objective: str) -> float:
         """Returns the median of its runs' costs."""
-        return median([cost_of(one.run, objective, self.plan) for one in self.runs])
+        return median([frame_cost(run.run, objective, self.plan) for run in self.runs])
 
     def search_cost(self, objective: str) -> float | None:
         """Returns the median of its runs' costs in the search; None if there is no run."""
-        runs = [one for one in self.runs if one.turn is None]
-        return median([cost_of(one.run, objective, self.plan) for one in runs]) if runs else None
+        runs = [run for run in self.runs if run.turn is None]
+        return median([frame_cost(run.run, objective, self.plan) for run in runs]) if runs else None
 
     @property
     def samples(self) -> int:
         """Number of frames of all its runs."""
-        return sum(one.run.iterations or 1 for one in self.runs)
+        return sum(run.run.iterations or 1 for run in self.runs)
 
     def turns(self, objective: str) -> dict[int, float]:
         """Returns the measured cost of each turn."""
         return {
-            one.turn: cost_of(one.run, objective, self.plan)
-            for one in self.runs
-            if one.turn is not None
+            run.turn: frame_cost(run.run, objective, self.plan)
+            for run in self.runs
+            if run.turn is not None
         }
 
     def segments(self) -> dict[tuple[int, int], tuple[str, tuple[str, ...], float, float]]:
@@ -235,11 +242,11 @@ class Trial:
         times: dict[tuple[int, int], list[float]] = {}
         facts: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
         for measured in self.runs:
-            for one in measured.run.segments:
-                if (us := _median_us(one)) is not None:
-                    key = one.lane, one.index
+            for segment in measured.run.segments:
+                if (us := _median_us(segment)) is not None:
+                    key = segment.lane, segment.index
                     times.setdefault(key, []).append(us)
-                    facts[key] = one.device, tuple(one.layers)
+                    facts[key] = segment.device, tuple(segment.layers)
         return {key: (*facts[key], median(each), _deviation(each)) for key, each in times.items()}
 
 
@@ -257,7 +264,7 @@ def _deviation(values: Sequence[float]) -> float:
     return max(LEAST_SPREAD * middle, apart / math.sqrt(len(values)))
 
 
-def table_of(
+def profile_table(
     trials: Sequence[Trial],
     space: PlacementSpace,
     able: Mapping[str, bool],
@@ -279,7 +286,7 @@ def table_of(
             continue
         # a mix's frames alternate: their mean weights the plans by shares, their median fits no
         # plan
-        times = [_mean_us(one.run) for one in trial.runs]
+        times = [_mean_us(run.run) for run in trial.runs]
         parts = []
         for piece in plan_terms(trial.plan, space.index):
             names: dict[str, list[str]] = {}
@@ -317,7 +324,9 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
     ]
     rows = _profiled(last.run, merged, trial.plan)
     by_layers = {(device != "GPU", layers): sd for device, layers, _, sd in segments.values()}
-    formats = {frozenset(one.layers): dict(one.formats) for one in trial.plan.loadables}
+    formats = {
+        frozenset(loadable.layers): dict(loadable.formats) for loadable in trial.plan.loadables
+    }
     groups = match_rows(Profile("bench", "", rows), space.network, able).groups
     for group in groups:
         names = [space.network.layers[i].name for i in group.layers]
@@ -345,9 +354,9 @@ def _profiled(run: Bench, segments: Sequence[SegmentTimes], plan: Plan) -> tuple
 
 def _mean_us(run: Bench) -> float:
     samples = run.samples_ms
-    lanes = {one.lane for one in run.segments}
+    lanes = {segment.lane for segment in run.segments}
     if len(lanes) < 2 or not samples:
-        return cost_of(run, "latency")
+        return frame_cost(run, "latency")
     return 1e3 * math.fsum(samples) / len(samples)
 
 
@@ -368,7 +377,7 @@ def readable_value(value: float | None, unit: str = "us") -> str:
     return energy(value) if unit == "uJ" else f"{significant(value)} {unit}"
 
 
-def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
+def frame_cost(document: Bench, objective: str, plan: Plan | None = None) -> float:
     """Returns the cost of a measured frame in microseconds (energy: microjoules). Less is better.
 
     It is above 0, except for the GPU time of a plan without layers on the GPU.
@@ -420,7 +429,7 @@ def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> l
     found = []
     for bound, limit in bounds.items():
         try:
-            cost = cost_of(document, names[bound], plan)
+            cost = frame_cost(document, names[bound], plan)
         except (EnvironmentLack, BoardError):
             continue  # an unmeasured value violates no bound
         if cost > limit:
@@ -545,7 +554,7 @@ def _segment_devices(
             yield "GPU", us - on_dla
 
 
-def estimate_of(
+def estimate_from_table(
     space: PlacementSpace, table: ProfileTable, like: Mapping[str, float] | None = None
 ) -> Estimate:
     """Returns the times that a table gives a network; arguments as of :func:`learn`."""
@@ -561,7 +570,7 @@ def learn(
     objective: str,
     like: Mapping[str, float] | None = None,
     seed: int = 0,
-) -> Worlds:
+) -> SampledTimes:
     """Returns samples of the times that the table and the trials leave open.
 
     Args:
@@ -573,18 +582,20 @@ def learn(
         seed: Seed of the samples.
     """
     random = np.random.default_rng([seed, len(trials)])
-    learnt = estimate_of(space, table, like)
+    learnt = estimate_from_table(space, table, like)
     doubts = [1.0] * LIKELY + [DOUBT] * FAR
     logs = np.array([learnt.mean, *(learnt.sample(random, doubt) for doubt in doubts)])
     cores = {device_class(device): device for device in reversed(space.devices)}
     watts = {name: space.model.watts(device) for name, device in cores.items()}
     energy = _energy_factors(trials, watts, random) if objective == "energy" else {}
     one = np.ones(len(logs))
-    worlds = Worlds(space, learnt, objective, logs, one, one, energy, watts)
+    worlds = SampledTimes(space, learnt, objective, logs, one, one, energy, watts)
     return worlds if objective == "latency" else _whole_plans(worlds, trials, random)
 
 
-def _whole_plans(worlds: Worlds, trials: Sequence[Trial], random: np.random.Generator) -> Worlds:
+def _whole_plans(
+    worlds: SampledTimes, trials: Sequence[Trial], random: np.random.Generator
+) -> SampledTimes:
     """Returns the worlds with the factors that only whole plans show.
 
     These are the fraction of transfers that keeps the GPU busy, and the cost of devices working
@@ -635,11 +646,11 @@ def _energy_factors(
     """
     rows, measured = [], []
     for trial in trials:
-        runs = [busy for one in trial.runs if (busy := busy_us(one.run, trial.plan)) is not None]
+        runs = [busy for run in trial.runs if (busy := busy_us(run.run, trial.plan)) is not None]
         if runs and (energy := trial.runs[-1].run.energy) and energy.total:
             busy = {
-                device: median([one.get(device, 0.0) for one in runs])
-                for device in dict.fromkeys(name for one in runs for name in one)
+                device: median([run.get(device, 0.0) for run in runs])
+                for device in dict.fromkeys(name for run in runs for name in run)
             }
             rows.append(
                 [

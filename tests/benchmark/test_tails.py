@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.benchmark.statistics import tails
+from edgekit.benchmark.statistics import sparse_percentiles
 from edgekit.reports.text import percentile_cell
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
@@ -20,7 +20,7 @@ from edgekit_device.benchmark.statistics import summary as latency_summary
     ],
 )
 def test_percentiles_need_frames_beyond(frames, empty, few):
-    assert tails(frames) == (tuple(empty.split()), tuple(few.split()), 20)
+    assert sparse_percentiles(frames) == (tuple(empty.split()), tuple(few.split()), 20)
     summary = latency_summary(range(frames))
     # one that is called empty is the maximum, and no other is
     tops = [name for name in ("p90", "p95", "p99", "p999") if summary[name] == summary["max"]]

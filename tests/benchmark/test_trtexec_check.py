@@ -1,6 +1,6 @@
 """trtexec beside the loader: the same plans, like compared with like."""
 
-from edgekit.benchmark.trtexec import compared
+from edgekit.benchmark.trtexec import compare_with_trtexec
 from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.protocol.codec import read
 from tests.benchmark.test_trtexec_times import iteration
@@ -37,7 +37,7 @@ def ours(clock="gpu", median=2.1):
 
 
 def only(answer, measurement):
-    found = compared(read(Measurement, {**measurement, "trtexec": answer}))
+    found = compare_with_trtexec(read(Measurement, {**measurement, "trtexec": answer}))
     (engine,) = found.to_json()["engines"]
     return engine
 
@@ -69,6 +69,6 @@ def test_what_did_not_run_says_why():
     assert only(board(console="Killed"), ours())["why"] == "it printed no times"
     cut = only(board(times="[ { "), ours())
     assert cut["difference"] is not None  # the console's times are there
-    assert compared(Measurement()) is None
+    assert compare_with_trtexec(Measurement()) is None
     refused = {"trtexec": {"why": "there is no trtexec"}}
-    assert compared(read(Measurement, refused)).engines == []
+    assert compare_with_trtexec(read(Measurement, refused)).engines == []

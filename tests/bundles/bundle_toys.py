@@ -18,7 +18,7 @@ from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Model, Network, Tensor
 from edgekit.placement.plan import PlacedLayer, Plan, PlannedLoadable, PredictedCost, Share
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-from edgekit.reference.weights import digest_of
+from edgekit.reference.weights import weight_digest
 
 RANGES = {"x": (-1.0, 1.5)}
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -104,7 +104,7 @@ def artefacts(seed: int = 0) -> Artefacts:
         engines[digest] = data
         segments.append(EngineSegment(index, device, (name,), tuple(reads), tuple(writes), digest))
     entries = {
-        n: Weight(n, n.strip("./"), "none", digest_of(a), str(a.dtype), a.shape)
+        n: Weight(n, n.strip("./"), "none", weight_digest(a), str(a.dtype), a.shape)
         for n, a in weights.items()
     }
     return Artefacts(
@@ -112,7 +112,7 @@ def artefacts(seed: int = 0) -> Artefacts:
         lanes=((1.0, tuple(segments)),),
         engines=engines,
         weights=entries,
-        values={digest_of(array): array for array in weights.values()},
+        values={weight_digest(array): array for array in weights.values()},
         fingerprint={"backend": "reference", "runtime": "onnxruntime"},
     )
 

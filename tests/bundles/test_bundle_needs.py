@@ -70,7 +70,7 @@ def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
 def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     plain = toys.artefacts()
     about = EngineEntry("plan", "10.3.0.30", True, False, False, "identical", None, (), ())
-    from edgekit.bundles.manifest import requires_of
+    from edgekit.bundles.manifest import make_requires
 
     board = {"backend": "tensorrt", "module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}
     built = dataclasses.replace(
@@ -81,7 +81,7 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     )
     sizes = {digest: len(data) for digest, data in plain.engines.items()}
     engines = sum(sizes.values())
-    found = requires_of(built, {**sizes, "golden": 40}, 100)
+    found = make_requires(built, {**sizes, "golden": 40}, 100)
     assert found.boards == ({"module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"},)
     assert found.dla_cores == (0, 1)
     assert (found.runtime, found.portable, found.cudla) == (None, False, False)
@@ -89,7 +89,7 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     assert found.disk_bytes == (engines + 40 + 100) + (engines + 100)
     one = dataclasses.replace(about, kind="loadable", stripped=False, dla_core=0)
     loadable = dict.fromkeys(plain.engines, one)
-    found = requires_of(dataclasses.replace(built, entries=loadable), sizes, 0)
+    found = make_requires(dataclasses.replace(built, entries=loadable), sizes, 0)
     assert found.cudla is True
     assert found.disk_bytes == engines
 

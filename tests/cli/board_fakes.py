@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.deployment.answers import answer_of
+from edgekit.deployment.answers import read_answer
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import JobLog
 from edgekit.deployment.transport import Completed
@@ -29,7 +29,7 @@ ID = "0123456789abcdef"
 def answer(command: str, **changes: Any) -> Any:
     """The sample of a command's answer, with other values of fields."""
     done = Completed(0, json.dumps(SAMPLES[command]).encode(), b"")
-    return replace(answer_of(done, "lab", "python3", command), **changes)
+    return replace(read_answer(done, "lab", "python3", command), **changes)
 
 
 def job_row(state: str, **changes: Any) -> JobRow:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from edgekit.network.loading.load import load
-from edgekit.quantize.caches import cache_of, load_cache, write_cache
+from edgekit.quantize.caches import load_cache, make_cache, write_cache
 from tests.command_line import typed
 from tests.pipeline.nets import CONFIG, small_net
 
@@ -24,7 +24,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     small_net(tmp_path / "small.onnx")
     names = ["x", *(node.output[0] for node in load(tmp_path / "small.onnx").proto.graph.node)]
-    write_cache(cache_of(dict.fromkeys(names, 0.5), "10.3"), tmp_path / "small.cache")
+    write_cache(make_cache(dict.fromkeys(names, 0.5), "10.3"), tmp_path / "small.cache")
 
     def output_of(*arguments: object, status: int = 0) -> str:
         found = typed(*arguments, status=status)

@@ -174,7 +174,7 @@ def shown_of(line: dict[str, Any], name: str = "lab") -> list[Top]:
 
     found: list[Top] = []
     with patch.object(addresses, "open_client", lambda board, **options: Sent()):
-        live.watch_board(live.board_of("lab"), "lab", lambda top: bool(found.append(top)))
+        live.watch_board(live.select_board("lab"), "lab", lambda top: bool(found.append(top)))
     return found
 
 
@@ -233,7 +233,7 @@ def test_a_cut_is_shown_and_the_board_queried_again(monkeypatch: pytest.MonkeyPa
         assert top.apps["net"].current == "000001-aa"
         return len(seen) < 6
 
-    board = live.board_of("lab")
+    board = live.select_board("lab")
     live.watch_board(board, "lab", reported, pause=pauses.append)
     assert seen == [None, None, "the connection was cut", "no route", None, None]
     assert len(pauses) == 2
@@ -254,7 +254,7 @@ def test_who_looks_each_minute_has_a_first_look_at_once(monkeypatch: pytest.Monk
         seen.append(top.sample.t_s)
         return len(seen) < 2
 
-    live.watch_board(live.board_of("lab"), "lab", reported, interval_ms=60_000)
+    live.watch_board(live.select_board("lab"), "lab", reported, interval_ms=60_000)
     assert seen == [1.0, 2.0]
     assert requested == [{"interval_ms": 500, "count": 1}, {"interval_ms": 60_000}]
 
@@ -264,9 +264,9 @@ def test_a_board_that_was_never_reached_is_an_error(monkeypatch: pytest.MonkeyPa
     cut.connections = 1
     monkeypatch.setattr(addresses, "open_client", lambda board, **options: cut)
     with pytest.raises(BoardError, match="no route"):
-        live.watch_board(live.board_of("lab"), "lab", lambda document: True)
+        live.watch_board(live.select_board("lab"), "lab", lambda document: True)
     with pytest.raises(UsageError):
-        live.board_of("lab", "another")
+        live.select_board("lab", "another")
 
 
 _ODD: st.SearchStrategy[Any] = st.recursive(

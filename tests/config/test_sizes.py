@@ -83,10 +83,10 @@ def test_buckets_are_chosen_from_the_calibration_images(tmp_path: Path) -> None:
     )
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.steps.load import requested
+    from edgekit.pipeline.steps.load import requested_shapes
 
     with Pipeline(open_config(path)) as pipeline:
-        found = requested(pipeline.context)
+        found = requested_shapes(pipeline.context)
         assert found.buckets == (
             {"in.0": (1, 3, 64, 128)},
             {"in.0": (1, 3, 96, 32)},

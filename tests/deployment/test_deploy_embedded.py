@@ -21,7 +21,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
 from edgekit.errors import BoardError, BundleError, EnvironmentLack
-from edgekit.pipeline.boards.addresses import own_boards
+from edgekit.pipeline.boards.addresses import boards_or_embedded
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, need_sshd, remote
 
@@ -53,7 +53,7 @@ def test_the_own_board_has_one_name(home: Path, tmp_path: Path) -> None:
     """What lists the boards of a configuration calls it as what connects to it does."""
     need_sshd()
     config = open_config("builtin:light_squeezenet", target="jetson-agx-orin-64gb")
-    (listed,) = own_boards(config)
+    (listed,) = boards_or_embedded(config)
     with open_board(None, state_folder=tmp_path / "state") as board:
         assert board.name == listed.name == "embedded"
 
@@ -69,7 +69,7 @@ def test_without_a_board_edgekit_starts_its_own(home: Path, tmp_path: Path, sign
         release = install(bundle, board, signature=signature)
     # the server was thrown away, the releases were not
     with open_board(None, state_folder=state, signer_public_key=public(signer)) as board:
-        assert board.releases_of("net").current == release.id
+        assert board.app_releases("net").current == release.id
         assert install(bundle, board, signature=signature).blobs_sent == 0
 
 

@@ -151,7 +151,7 @@ def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -
     for seed in range(4):
         bundle = hand_made(seed=seed)
         last = install(bundle, lab, signature=sign(bundle.manifest_bytes, signer), keep=2)
-    state = lab.releases_of("net")
+    state = lab.app_releases("net")
     assert len(state.releases) == 2
     assert state.current == last.id
 
@@ -199,7 +199,7 @@ def test_unsigned_foreign_and_tampered_bundles_are_refused(
         assert caught.value.code == code
         assert caught.value.exit_code == 4
         assert caught.value.where.startswith("lab")
-    state = lab.releases_of("net")
+    state = lab.app_releases("net")
     assert [entry.id for entry in state.releases] == [release.id]
     # refused before anything of it was sent
     assert set(evil.weights) <= set(lab.missing(evil.weights))
@@ -213,7 +213,7 @@ def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
     with pytest.raises(BoardError) as caught:
         install(bad, lab, signature=sign(bad.manifest_bytes, signer))
     assert caught.value.code == "selftest.failed"
-    state = lab.releases_of("net")
+    state = lab.app_releases("net")
     assert state.current == release.id
     assert [entry.id for entry in state.releases] == [release.id]
     assert run(lab, old)
@@ -249,7 +249,7 @@ def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
     signature = sign(new.manifest_bytes, signer)
     with pytest.raises(KeyboardInterrupt):
         install(new, board, signature=signature, progress=interrupt)
-    state = board.releases_of("net")
+    state = board.app_releases("net")
     assert state.current == release.id
     assert [entry.id for entry in state.releases] == [release.id]
     assert run(board, old)
@@ -335,7 +335,7 @@ def test_power_cut_in_the_transfer_then_the_next_run_resumes(
         install(new, board, signature=signature, progress=cut)
     assert caught.value.code == "board.connection-lost"
     board = client(remote(boards(root)))
-    assert board.releases_of("net").current == release.id
+    assert board.app_releases("net").current == release.id
     assert run(board, old)
     assert install(new, board, signature=signature).previous == release.id
     assert run(board, new)
@@ -388,7 +388,7 @@ def test_full_disk_is_said_and_the_old_release_serves(
                 install(new, board, signature=sign(new.manifest_bytes, signer))
             assert caught.value.code == "board.disk-full"
             assert caught.value.where.startswith("lab")
-        assert board.releases_of("net").current == release.id
+        assert board.app_releases("net").current == release.id
         assert run(board, old)
         assert leftovers(root) == []
 
@@ -560,7 +560,7 @@ def test_an_older_release_counter_is_refused_unless_an_operator_says_why(
         install(older, lab)
     assert caught.value.code == "install.older"
     assert "--allow-older" in caught.value.hint
-    assert lab.releases_of("toy").current == serving
+    assert lab.app_releases("toy").current == serving
     assert install(older, lab, on_purpose="5 drops frames").digest == older.digest
     history = lab.status("toy").apps["toy"].history
     assert history[-1].on_purpose == "5 drops frames"

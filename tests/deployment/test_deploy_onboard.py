@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.deployment.answers import answer_of, explain_clocks
+from edgekit.deployment.answers import explain_clocks, read_answer
 from edgekit.deployment.loader import ENSURE
 from edgekit.deployment.transport import Completed, LocalTransport
 from edgekit.errors import BoardError, BundleError
@@ -45,7 +45,7 @@ def place(
     argv = [sys.executable, "-c", program, str(root), name, digest]
     done = LocalTransport().run(argv, stdin=[b"%012d" % len(packed), packed])
     lacks = json.dumps({"lacks": name}).encode() + b"\n"
-    return answer_of(replace(done, out=done.out.removeprefix(lacks)), "lab", "python3")
+    return read_answer(replace(done, out=done.out.removeprefix(lacks)), "lab", "python3")
 
 
 def test_program_survives_any_shell() -> None:
@@ -182,7 +182,7 @@ def _refused(code: str) -> bytes:
 
 
 def answer(status: int, out: bytes, err: bytes = b"") -> dict[str, Any]:
-    return answer_of(Completed(status, out, err), "lab", "python3")
+    return read_answer(Completed(status, out, err), "lab", "python3")
 
 
 def test_chatty_login_shell_is_passed_over() -> None:

@@ -149,7 +149,7 @@ def test_a_deployment_ends_or_goes_on_anew(
     if heals:
         # a NAT has forgotten one connection: the next one is well
         release = install(bundle, board, signature=signature, progress=follow)
-        assert board.releases_of("net").current == release.id
+        assert board.app_releases("net").current == release.id
         return
     with pytest.raises((BoardError, EnvironmentLack)) as caught:
         install(bundle, board, signature=signature, progress=follow)

@@ -20,7 +20,7 @@ from edgekit.config.loader import open_config, parse_config
 from edgekit.errors import EdgekitError
 from edgekit.network.session import session
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.load import named
+from edgekit.pipeline.steps.load import user_model
 from tests.network.onnx_making import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
@@ -85,7 +85,7 @@ def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     )
     opened = open_config(folder / "app.yaml")
     with Pipeline(opened) as pipeline:
-        model = named(pipeline.context)
+        model = user_model(pipeline.context)
     (name,) = model.graph.inputs
     assert model.graph.shape(model.graph.outputs[0]) == (1, 8, 16, 16)
     (found,) = session(model).run(None, {name: np.load("x.npz")["x"]})

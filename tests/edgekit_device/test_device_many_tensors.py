@@ -22,7 +22,7 @@ from edgekit.bundles.pack import pack
 from edgekit.bundles.sign import sign
 from edgekit.network.model import Network, Tensor
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-from edgekit.reference.weights import digest_of
+from edgekit.reference.weights import weight_digest
 from tests.bundles import bundle_toys
 from tests.edgekit_device.device_board import BoardFolder
 
@@ -67,7 +67,7 @@ def _bundle(version: int, key: Path) -> Bundle:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     data = model.SerializeToString(deterministic=True)
     engine = hashlib.sha256(data).hexdigest()
-    digests = {name: digest_of(array) for name, array in values.items()}
+    digests = {name: weight_digest(array) for name, array in values.items()}
     artefacts = Artefacts(
         backend="reference",
         lanes=((1.0, (EngineSegment(0, "GPU", ("s2",), ("x",), ("y",), engine),)),),

@@ -8,7 +8,7 @@ import pytest
 from edgekit import api
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.deployment.board import Board
-from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, place_of, served
+from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, board_address, served_release
 from edgekit.fleet.driver import SshDriver
 from edgekit.fleet.inventory import load_inventory
 from edgekit.fleet.waves import FleetBoard
@@ -103,8 +103,8 @@ def test_boards_that_are_away_are_known_from_rollouts(given, run, monkeypatch):
     seen = SeenBoards(given.folder / "state")
     members = {member.name: member for member in load_inventory(given.inventory)}
     old = [ServedRelease(app="net", release="000001-0", digest=OLD, since=None)]
-    seen.add({place_of(members["b01"]): Answer(at=1.0, apps=old)})
-    seen.add({place_of(members["b02"]): Answer(at=time.time() + 9.0, apps=old)})
+    seen.add({board_address(members["b01"]): Answer(at=1.0, apps=old)})
+    seen.add({board_address(members["b02"]): Answer(at=time.time() + 9.0, apps=old)})
     reported = table(run("status", "-i", given.inventory, *state)[1])
     assert [reported[n]["digest"] for n in ("b01", "b02")] == [NEW[:12], OLD[:12]]
 
@@ -130,7 +130,7 @@ def test_one_board_is_one_whatever_inventories_call_it():
     one = FleetBoard(Board("a", "H.lan", user="u"))
     two = FleetBoard(Board("b", "h.lan", 22, "u"))
     other = FleetBoard(Board("a", "h.lan", root="/data"))
-    assert place_of(one) == place_of(two) != place_of(other)
+    assert board_address(one) == board_address(two) != board_address(other)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_since_when_a_release_serves(current, history, since):
             for n, (state, release, before, at) in enumerate(history)
         ],
     })  # fmt: skip
-    assert served("net", status).since == since
+    assert served_release("net", status).since == since

@@ -14,7 +14,7 @@ from edgekit.bundles.files import build_zipapp, write
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.cli import main
 from edgekit.fleet.rollout import Fleet
-from edgekit.fleet.status import listing_of
+from edgekit.fleet.status import rollout_listing
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import need_sshd
 from tests.boards.toy_jobs import until
@@ -82,7 +82,7 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
 
         def done(count):
             """Whether so many are done, as another process sees it."""
-            rows = listing_of(watched.store).rollouts
+            rows = rollout_listing(watched.store).rollouts
             return rows and rows[0].counts.get("done", 0) >= count
 
         # paused: boards under way are waited for

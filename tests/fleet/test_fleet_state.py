@@ -123,7 +123,7 @@ def test_a_change_is_on_the_disk_before_it_is_acted_upon(given, monkeypatch):
 
 def test_the_first_signal_pauses_and_the_second_is_pythons_again():
     said, before = [], signal.getsignal(signal.SIGTERM)
-    with fleet_module.stops(said.append) as stopped:
+    with fleet_module.handle_signals(said.append) as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGTERM)
         assert stopped()

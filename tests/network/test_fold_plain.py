@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 
 from edgekit.network.loading.folding import fold_with_numpy, run
-from edgekit.network.protos import elem_of, tensor_type
+from edgekit.network.protos import onnx_elem_type, tensor_type
 
 RANDOM = np.random.default_rng(0)
 WIDE, ROW = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((3, 4, 2), (4, 1)))
@@ -28,7 +28,7 @@ def test_one_call_is_the_reference(op, values, given):
     node = helper.make_node(op, list(named), ["y"], **given)
     found = fold_with_numpy(node, named)
     forms = {**named, "y": found}
-    types = {name: tensor_type(elem_of(v.dtype), v.shape) for name, v in forms.items()}
+    types = {name: tensor_type(onnx_elem_type(v.dtype), v.shape) for name, v in forms.items()}
     expected = run(node, named, types, 13)["y"]
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     assert found.tobytes() == expected.tobytes()

@@ -131,7 +131,7 @@ def test_a_piece_opens_with_its_own_weights_and_goes_before_the_next(
         def __del__(self) -> None:
             Opened.alive -= 1
 
-    found = streaming.streamed(model.proto, model.weights, Opened)
+    found = streaming.stream_session(model.proto, model.weights, Opened)
     assert found is not None
     feeds = list(synthetic_inputs(model, 4))
     results = found.run_group(["m2", "x6"], feeds)
@@ -160,14 +160,14 @@ def test_inputs_run_together_as_far_as_what_is_between_pieces_stays_small() -> N
 
     feeds = [{"x": np.zeros(1 << 16, F)} for _ in range(40)]
     run = Run()
-    groups = streaming.grouped(feeds, [run])
+    groups = streaming.group_inputs(feeds, [run])
     first = next(groups)
     assert 1 < len(first) < 40
     run.between = 32 << 20
     assert len(next(groups)) == 2
-    assert [len(group) for group in streaming.grouped(feeds, [object()])] == [1] * 40
+    assert [len(group) for group in streaming.group_inputs(feeds, [object()])] == [1] * 40
     run.between = 1 << 40
-    assert len(list(streaming.grouped(feeds[:20], [run]))[-1]) == 1
+    assert len(list(streaming.group_inputs(feeds[:20], [run]))[-1]) == 1
 
 
 def test_errors_of_a_piece_name_what_fails(
@@ -221,7 +221,7 @@ def test_constants_that_are_computed_are_computed_for_each_piece(
         opened.append(sorted(lent))
         return streaming.open_session(data, lent)
 
-    made = streaming.streamed(proto, values, open_piece)
+    made = streaming.stream_session(proto, values, open_piece)
     assert made is not None
     x = rng.standard_normal((2, 8)).astype(F)
     assert np.array_equal(made.run(["y"], {"x": x})[0], whole.run(["y"], {"x": x})[0])

@@ -12,7 +12,7 @@ from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.context import variant
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.build_request import check_board
-from edgekit.pipeline.steps.plan import plan, take
+from edgekit.pipeline.steps.plan import plan, with_plan
 from edgekit.targets.releases import is_planned_release
 from tests.pipeline.nets import small_config
 from tests.pipeline.test_doctor import probe, probe_json
@@ -32,7 +32,7 @@ def planned(tmp_path_factory):
 
     def context(mode="hybrid", tensorrt="10.3", compatible="auto"):
         build = {"mode": mode, "version_compatible": compatible}
-        return take(variant(one.context, tensorrt=tensorrt, build=build), placed)
+        return with_plan(variant(one.context, tensorrt=tensorrt, build=build), placed)
 
     return context
 

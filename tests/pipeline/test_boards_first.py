@@ -166,6 +166,6 @@ def test_what_the_board_may_believe_goes_on(
     def begun(context: Context) -> Context:
         raise Stop("calibrates")
 
-    monkeypatch.setattr("edgekit.pipeline.run.calibrated", begun)
+    monkeypatch.setattr("edgekit.pipeline.run.with_measured_ranges", begun)
     error, _ = _deploy(tmp_path, monkeypatch, trusting)
     assert isinstance(error, Stop)

@@ -8,8 +8,8 @@ import pytest
 from edgekit.errors import ConfigError, DataError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
+    make_build_request,
     memory_settings,
-    request_of,
 )
 from edgekit_device.protocol.manifest import MemorySettings
 from tests.pipeline import nets
@@ -37,7 +37,7 @@ def test_what_of_the_gpus_memory_a_board_cannot_have_is_noted(tmp_path):
 def test_the_boards_layouts_are_in_the_build_request(target, generation, tmp_path):
     path = nets.small_config(tmp_path, target=target, precision="fp16")
     with pipeline(path, tmp_path) as one:
-        request, _ = request_of(one.context)
+        request, _ = make_build_request(one.context)
     assert request.job.dla == generation
     # requests for the newest layouts stay as they were
     assert ("dla" in request.document) == (generation == "1.0")

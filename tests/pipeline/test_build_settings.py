@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.api import check
 from edgekit.errors import ConfigError, GateError
-from edgekit.pipeline.steps.build_request import check_build_options, request_of
+from edgekit.pipeline.steps.build_request import check_build_options, make_build_request
 from tests.pipeline import nets
 from tests.pipeline.test_board_build import board, config_of, jobs, pipeline
 
@@ -20,7 +20,7 @@ def test_keys_are_in_the_request_in_the_tables_order(tmp_path):
     build = "{sparsity: true, workspace_mib: 64, optimization_level: 4, max_aux_streams: 0}"
     path = config_of(tmp_path, "", "10.3", build, objective=GPU)
     with pipeline(path, tmp_path) as one:
-        request, _ = request_of(one.context)
+        request, _ = make_build_request(one.context)
     (engine,) = request.document["engines"]
     assert engine["settings"] == [
         {
@@ -112,11 +112,11 @@ def test_types_of_the_file_set_their_flag(kind, target, flag, tmp_path):
     path = typed_config(tmp_path, kind, target=target, precision="fp32")
     path.write_text(path.read_text() + "build: {typing: weak}\n")
     with pipeline(path, tmp_path) as one:
-        request, _ = request_of(one.context)
+        request, _ = make_build_request(one.context)
     assert [one["name"] for one in request.document["engines"][0]["settings"]] == [flag]
     path.write_text(path.read_text().replace("weak", "strong"))
     with pipeline(path, tmp_path) as one:
-        request, _ = request_of(one.context)
+        request, _ = make_build_request(one.context)
     (engine,) = request.document["engines"]
     assert (engine["typing"], engine.get("settings")) == ("strong", None)
 
@@ -127,7 +127,7 @@ def test_fp8_beside_int8_is_refused_and_on_an_orin_nothing_builds(tmp_path):
         pytest.raises(ConfigError, match="FP8 and INT8 exclude each other"),
         pipeline(path, tmp_path) as one,
     ):
-        request_of(one.context)
+        make_build_request(one.context)
     orin = typed_config(tmp_path / "orin", "fp8", precision="fp16")
     with pytest.raises(GateError) as caught, pipeline(orin, tmp_path) as one:
         one.build()

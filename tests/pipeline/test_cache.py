@@ -13,7 +13,7 @@ import pytest
 from edgekit.errors import EnvironmentLack
 from edgekit.files import write_atomically
 from edgekit.knowledge import data_folder
-from edgekit.pipeline.cache import Cache, digest_of
+from edgekit.pipeline.cache import Cache, json_digest
 
 
 def test_keys_depend_on_every_part(tmp_path):
@@ -59,7 +59,7 @@ def test_results_come_back_and_damage_counts_as_absent(tmp_path):
 def test_blobs_come_back_as_read_only_arrays(tmp_path):
     cache = Cache(tmp_path)
     value = np.arange(12, dtype=np.int8).reshape(3, 4)
-    digest = digest_of("x")
+    digest = json_digest("x")
     assert not cache.has_blobs([digest])
     cache.put_blob(digest, value.T)
     read = cache.array(digest, "int8", (4, 3))

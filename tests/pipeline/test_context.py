@@ -11,12 +11,12 @@ from edgekit.config.loader import open_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
 from edgekit.pipeline.progress import Quiet
-from edgekit.pipeline.run import STEP_NAMES, names_of, needed
+from edgekit.pipeline.run import STEP_NAMES, required_steps, step_names
 from edgekit.pipeline.steps.accuracy import build_key
-from edgekit.pipeline.steps.calibrate import calibrated, inputs_identity
+from edgekit.pipeline.steps.calibrate import inputs_identity, with_measured_ranges
 from edgekit.pipeline.steps.load import fp16_layers
 from edgekit.pipeline.steps.method import scales
-from edgekit.pipeline.steps.plan import keep, plan, query
+from edgekit.pipeline.steps.plan import keep_in_fp16, plan, query
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network
 from tests.pipeline.nets import small_config
 
@@ -30,7 +30,7 @@ def context(tmp_path: Path) -> Context:
 
 def results(context: Context) -> dict[str, Any]:
     """Returns what the steps before the build give."""
-    context = calibrated(context)
+    context = with_measured_ranges(context)
     known = scales(context)
     return {
         "model": model_digest(context),
@@ -87,20 +87,20 @@ def test_a_variant_shares_what_does_not_differ(context: Context) -> None:
 
 
 def test_layers_that_are_kept_make_another_context(context: Context) -> None:
-    context = calibrated(context)
+    context = with_measured_ranges(context)
     before = plan(context)
     first, second = [x.name for x in before.layers if x.precision == "int8"][:2]
-    other = keep(context, [first])
+    other = keep_in_fp16(context, [first])
     assert {x.name: x.precision for x in plan(other).layers}[first] == "fp16"
     assert build_key(other) != build_key(context)
     assert (context.fp16_by_gate, plan(context)) == ((), before)
-    assert keep(other, [second]).fp16_by_gate == (first, second)
+    assert keep_in_fp16(other, [second]).fp16_by_gate == (first, second)
 
 
 def test_a_command_runs_the_steps_that_it_names_and_those_that_they_need() -> None:
-    assert names_of(needed("plan")) == ["rewrite", "plan"]
-    assert names_of(needed("check", "plan")) == ["check", "rewrite", "plan"]
-    assert names_of(needed("calibrate")) == ["rewrite", "calibrate"]
-    assert names_of(needed("build"))[-1] == "build"
-    assert set(STEP_NAMES) - set(names_of(needed("bench"))) == {"infer", "report"}
-    assert names_of(needed("report")) == list(STEP_NAMES)
+    assert step_names(required_steps("plan")) == ["rewrite", "plan"]
+    assert step_names(required_steps("check", "plan")) == ["check", "rewrite", "plan"]
+    assert step_names(required_steps("calibrate")) == ["rewrite", "calibrate"]
+    assert step_names(required_steps("build"))[-1] == "build"
+    assert set(STEP_NAMES) - set(step_names(required_steps("bench"))) == {"infer", "report"}
+    assert step_names(required_steps("report")) == list(STEP_NAMES)

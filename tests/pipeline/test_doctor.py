@@ -11,7 +11,7 @@ from edgekit.config.loader import Config, open_config
 from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import BoardAbilities, Doctor, examine
 from edgekit.errors import UsageError
-from edgekit.pipeline.boards.addresses import board_of_host, boards_of
+from edgekit.pipeline.boards.addresses import host_board, resolve_boards
 from edgekit.pipeline.boards.checkup import planned_board
 from edgekit_device.board.probe import Probe
 from edgekit_device.protocol.codec import read
@@ -159,14 +159,14 @@ def test_a_board_is_held_against_the_configuration(tmp_path: Path) -> None:
 
 def test_who_is_meant(tmp_path: Path) -> None:
     path = str(config(tmp_path, "jetson-agx-orin-64gb", "10.3"))
-    (board,) = boards_of(path)
+    (board,) = resolve_boards(path)
     assert board.container is not None
     assert (board.name, board.container.options) == ("lab", ("--ipc", "host"))
-    assert boards_of("lab", open_config(path)) == [board]
-    other = board_of_host("ada@10.0.0.8:2222")
+    assert resolve_boards("lab", open_config(path)) == [board]
+    other = host_board("ada@10.0.0.8:2222")
     assert (other.user, other.host, other.port) == ("ada", "10.0.0.8", 2222)
-    assert board_of_host("orin").port is None
-    assert board_of_host("[fe80::1]:22").host == "fe80::1"
+    assert host_board("orin").port is None
+    assert host_board("[fe80::1]:22").host == "fe80::1"
     for text in ("", "a b", "host:port", "@host"):
         with pytest.raises(UsageError):
-            board_of_host(text)
+            host_board(text)

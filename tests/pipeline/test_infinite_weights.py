@@ -14,7 +14,7 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.qdq import from_qdq_document
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from tests.quantize.qdq_nets import Sheet
 from tests.rewriting.nets import net, node, weight
@@ -35,7 +35,7 @@ def model(tmp_path) -> Path:
     )
     path = tmp_path / "inf.onnx"
     save(made, path)
-    write_cache(cache_of(SCALES, "8.5"), tmp_path / "calib.cache")
+    write_cache(make_cache(SCALES, "8.5"), tmp_path / "calib.cache")
     return path
 
 

@@ -20,7 +20,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.session import session
 from edgekit.placement.segments import cut_segments
 from edgekit.quantize.cache_files import show_document
-from edgekit.quantize.caches import cache_of, edit, load_cache
+from edgekit.quantize.caches import edit, load_cache, make_cache
 from edgekit.quantize.calibration.calibrate import scales_from
 from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.scales import is_scale
@@ -321,7 +321,7 @@ def test_a_cache_with_a_masks_scale_of_tensorrt_is_read_with_a_note(
 def test_what_is_no_scale_is_none_for_every_command(scale: float) -> None:
     assert not is_scale(scale)
     with pytest.raises(UsageError, match="cannot be"):
-        edit(cache_of({"x": 1.0}, "8.6"), amax={"x": scale * 127})
+        edit(make_cache({"x": 1.0}, "8.6"), amax={"x": scale * 127})
     if scale:
         with pytest.raises(DataError, match="has the scale"):
-            cache_of({"x": scale}, "8.6")
+            make_cache({"x": scale}, "8.6")

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from edgekit.config.schema import BenchSection
 from edgekit.errors import EnvironmentLack
-from edgekit.pipeline.steps.bench import board_settings, report_stages, tensorrt_of
+from edgekit.pipeline.steps.bench import board_settings, board_tensorrt, report_stages
 from edgekit.reports.terminal.progress import Terminal
 
 
@@ -49,10 +49,10 @@ def test_the_probe_reports_what_a_hello_does_not():
 
     probe = SimpleNamespace(fingerprint={"tensorrt": "10.3.0.30"})
     constraint = BenchSection(with_trtexec=True)
-    assert tensorrt_of(constraint, SimpleNamespace(tensorrt="8.6.2.3"), never) == "8.6.2.3"
-    assert tensorrt_of(BenchSection(), None, never) is None
+    assert board_tensorrt(constraint, SimpleNamespace(tensorrt="8.6.2.3"), never) == "8.6.2.3"
+    assert board_tensorrt(BenchSection(), None, never) is None
     # a release that was refitted or already serves comes without a hello
-    assert tensorrt_of(constraint, None, lambda: probe) == "10.3.0.30"
+    assert board_tensorrt(constraint, None, lambda: probe) == "10.3.0.30"
 
 
 def test_a_monitor_is_off_or_not_too_quick():

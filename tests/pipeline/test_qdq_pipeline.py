@@ -19,7 +19,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps.accuracy import build_key
-from edgekit.pipeline.steps.load import translated
+from edgekit.pipeline.steps.load import translate_qdq
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.rewrite import model, model_digest, other_weights
 from edgekit.quantize.caches import load_cache
@@ -114,7 +114,7 @@ def test_what_has_no_scale_stays_in_fp16(tmp_path: Path) -> None:
     onnx.save(sheet.proto("y"), tmp_path / "model.onnx")
     with pipeline(tmp_path / "model.onnx", tmp_path) as steps:
         plan = steps.plan()
-        found = translated(steps.context)
+        found = translate_qdq(steps.context)
     assert found is not None
     assert "y" in found.fp16_nodes
     precision = {layer.name: layer.precision for layer in plan.layers}

@@ -203,7 +203,7 @@ def test_refit_ships_only_what_changed(whole):
     with Pipeline(load_config(config), out=folder / "out", cache=cache) as pipeline:
         pipeline.deploy()
         client = pipeline.boards.clients()[0]
-        serving = client.releases_of("small").current_release
+        serving = client.app_releases("small").current_release
         assert serving.digest == first.document.bundle.digest
         assert client.rollback("small").current == release["release"]
 

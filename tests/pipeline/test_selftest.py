@@ -12,7 +12,7 @@ import pytest
 from edgekit.bundles.files import build_zipapp
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
-from edgekit.deployment.selftest import finished, start
+from edgekit.deployment.selftest import start_selftest, write_answers
 from edgekit.deployment.transport import LocalTransport
 from edgekit_device.selftest import CHECKS, ITEMS, scrub
 from tests.trt_double.board import board_python, board_trtexec, offences
@@ -39,10 +39,10 @@ def query(tmp_path: Path, pyz: Path) -> Iterator[Ask]:
         board_trtexec(python)
         board = Board("lab", root=str(tmp_path / "root"), python=str(python), kind="local")
         opened.append(BoardClient(board, LocalTransport("lab"), pyz))
-        job = start(opened[-1]).job
+        job = start_selftest(opened[-1]).job
         list(opened[-1].watch_job(job))
         assert offences(python) == []
-        found = finished(opened[-1].job_result(job), opened[-1], tmp_path / "answers.json")
+        found = write_answers(opened[-1].job_result(job), opened[-1], tmp_path / "answers.json")
         return found.to_json()
 
     yield run

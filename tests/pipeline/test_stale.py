@@ -17,7 +17,7 @@ from edgekit.pipeline.context import Context
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.questions import plan_table, what_if
 from edgekit.pipeline.steps.judge import check
-from edgekit.pipeline.steps.plan import keep
+from edgekit.pipeline.steps.plan import keep_in_fp16
 from edgekit.placement.check_document import BriefCheck
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.pipeline.nets import small_config, small_net
@@ -77,7 +77,7 @@ def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path
     other = {**plain, "calibration": {"count": 2, "fp16_layers": constraints}}
     with opened(tmp_path / "small.onnx", tmp_path, **other) as steps:
         if not constraints:
-            steps.context = keep(steps.context, names)
+            steps.context = keep_in_fp16(steps.context, names)
         steps.bundle()
     assert "conv2" not in int8_weights(file)
     with opened(tmp_path / "small.onnx", tmp_path, **plain) as steps:

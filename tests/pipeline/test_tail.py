@@ -17,11 +17,11 @@ from edgekit.errors import GateError
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.accuracy import gated
-from edgekit.pipeline.steps.calibrate import calibrated
+from edgekit.pipeline.steps.accuracy import pass_accuracy_gate
+from edgekit.pipeline.steps.calibrate import with_measured_ranges
 from edgekit.pipeline.steps.method import plan_scales
-from edgekit.pipeline.steps.plan import plan, take
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.pipeline.steps.plan import plan, with_plan
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.runtime.golden import compare
 from tests.pipeline.nets import small_net
@@ -112,12 +112,12 @@ def test_scores_that_one_scale_takes_to_zero_fail_the_gate_by_name(tmp_path):
     head(tmp_path / "net.onnx")
     path = config(tmp_path, more="accuracy: {metric: cosine, min: 0.9, fallback: none}")
     with Pipeline(load_config(path)) as pipeline:
-        context = calibrated(pipeline.context)
+        context = with_measured_ranges(pipeline.context)
         placed = plan(context)
         forced = tuple(replace(layer, precision="int8") for layer in placed.layers)
         share = replace(placed.plans[0], layers=forced)
         with pytest.raises(GateError) as caught:
-            gated(take(context, replace(placed, layers=forced, plans=(share,))))
+            pass_accuracy_gate(with_plan(context, replace(placed, layers=forced, plans=(share,))))
     assert caught.value.code == "accuracy.below-gate"
     assert "channels 4 to 5 of output 'y' collapse" in caught.value.message
     accuracy = caught.value.extra["accuracy"]
@@ -129,7 +129,7 @@ def test_a_segment_below_a_cosine_of_09_is_an_error_with_the_tensor(tmp_path):
     names = [n for n in layers(load(tmp_path / "net.onnx")).tensors if n != "y"]
     # one step is more than the tensor's values: half of them become 0, the others one step
     scales = {name: 0.05 if name != "p1" else 4.0 for name in names}
-    write_cache(cache_of(scales, "8.6.2"), tmp_path / "net.cache")
+    write_cache(make_cache(scales, "8.6.2"), tmp_path / "net.cache")
     more = (
         "calibration: {cache: net.cache, missing: fp16, count: 3}\n"
         "placement: {pin: [{layers: conv1, device: DLA0}, {layers: pool, device: DLA0}, "
@@ -232,7 +232,7 @@ def test_the_end_follows_the_ranges_where_they_are_known(tmp_path, box, floats):
     head(tmp_path / "net.onnx")
     tensors = layers(load(tmp_path / "net.onnx")).tensors
     scales = {name: 0.008 if name in ("p", "c", "c3") else box for name in tensors}
-    write_cache(cache_of({**scales, "y": max(box, 0.008)}, "8.6.2"), tmp_path / "net.cache")
+    write_cache(make_cache({**scales, "y": max(box, 0.008)}, "8.6.2"), tmp_path / "net.cache")
     plan = edgekit.plan(
         config(tmp_path, more="calibration: {cache: net.cache}\nrewrite: {enable: none}\n")
     )

@@ -12,7 +12,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.steps.load import fp16_layers, lowers, named
+from edgekit.pipeline.steps.load import fp16_layers, needs_qdq_nodes, user_model
 from edgekit.pipeline.steps.method import scales, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import network
@@ -95,7 +95,7 @@ def test_a_qdq_model_is_planned_in_int8_and_stays_as_it_is(whole, tmp_path):
     with open_pipeline(config, tmp_path) as pipeline:
         built = pipeline.build().to_json()
         placed, context = plan(pipeline.context), pipeline.context
-        assert typed_model(context) is named(context)
+        assert typed_model(context) is user_model(context)
         assert scales(context).method == "qdq"
     wanted = {row.name: row.precision for row in result.document.plan.layers}
     found = {row.name: row.precision for row in placed.layers if row.name in wanted}
@@ -120,7 +120,7 @@ def test_releases_without_a_dla_plan_for_the_gpu_alone(tmp_path, tensorrt):
     config = small_config(tmp_path, extra=f'tensorrt: "{tensorrt}"\n')
     with open_pipeline(config, tmp_path) as pipeline:
         plan = pipeline.plan()
-        assert not lowers(pipeline.context)
+        assert not needs_qdq_nodes(pipeline.context)
     assert {layer.device for layer in plan.layers} == {"GPU"}
     assert not any("Q/DQ" in note for note in plan.notes)
 

@@ -15,10 +15,10 @@ from edgekit.network.model import Network, Tensor
 from edgekit.quantize.caches import (
     ALGORITHM,
     CalibrationCache,
-    cache_of,
     load_cache,
-    number_of,
-    scales_of,
+    make_cache,
+    scales_from_cache,
+    version_number,
     write_cache,
 )
 from edgekit.quantize.scales import Scales, make_scales
@@ -35,7 +35,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def read_cache(path: Path, network: Network) -> Scales:
-    return scales_of(load_cache(path), network, name=str(path)).scales
+    return scales_from_cache(load_cache(path), network, name=str(path)).scales
 
 
 def test_reads_published_lines(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_written_text_is_tensorrts(tmp_path: Path) -> None:
     [("8.5.2", 8502), ("8.6.2", 8602), ("8.6", 8600), ("10.3", 100300), ("10.3.0.30", 100300)],
 )
 def test_version_numbers(version: str, number: int) -> None:
-    assert number_of(version) == number
+    assert version_number(version) == number
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_unreadable_and_unwritable_files(tmp_path: Path) -> None:
 def test_what_is_no_scale_is_refused_before_it_is_written(tmp_path: Path, scale: float) -> None:
     path = tmp_path / "calib.cache"
     for make in (
-        lambda: cache_of({"a": 1.0, "b": scale}, "8.6.2"),
+        lambda: make_cache({"a": 1.0, "b": scale}, "8.6.2"),
         lambda: CalibrationCache(8602, ALGORITHM, {"a": 1.0, "b": scale}),
     ):
         with pytest.raises(DataError) as caught:
@@ -160,7 +160,7 @@ def test_what_is_no_scale_is_refused_before_it_is_written(tmp_path: Path, scale:
 
 
 def test_zero_says_that_there_is_no_range(tmp_path: Path) -> None:
-    write_cache(cache_of({"a": 0.0}, "8.6.2"), tmp_path / "calib.cache")
+    write_cache(make_cache({"a": 0.0}, "8.6.2"), tmp_path / "calib.cache")
     assert load_cache(tmp_path / "calib.cache").scales == {"a": 0.0}
 
 
@@ -168,7 +168,7 @@ def test_zero_says_that_there_is_no_range(tmp_path: Path) -> None:
 def test_names_that_no_line_can_hold(tmp_path: Path, name: str) -> None:
     path = tmp_path / "calib.cache"
     with pytest.raises(DataError) as caught:
-        write_cache(cache_of({name: 1.0}, "8.6.2"), path)
+        write_cache(make_cache({name: 1.0}, "8.6.2"), path)
     assert caught.value.code == "cache.name"
     assert str(caught.value).encode()
     assert not path.exists()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgekit.quantize.caches import scales_of
+from edgekit.quantize.caches import scales_from_cache
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.given_scales import cache_for_both
 from tests.quantize.quantize_nets import make, node
@@ -23,6 +23,6 @@ def test_tensors_of_layers_that_the_parser_puts_in_have_no_line():
     cache = cache_for_both(scales, model, model, "8.6.2")
     assert set(cache.scales) == {"x", "c", "f", "y"}
     # and nothing is lost
-    reading = scales_of(cache, network, model=model)
+    reading = scales_from_cache(cache, network, model=model)
     assert reading.lacks == ()
     assert reading.scales.scales == scales.scales

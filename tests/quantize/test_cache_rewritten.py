@@ -12,7 +12,7 @@ from edgekit.network.model import Model, Network
 from edgekit.network.session import session
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
-from edgekit.quantize.caches import CalibrationCache, equal_tensors, scales_of
+from edgekit.quantize.caches import CalibrationCache, equal_tensors, scales_from_cache
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import make, node
@@ -53,10 +53,10 @@ def test_no_scale_is_missing_for_want_of_a_name(name: str) -> None:
     rewritten, listed = _rewritten(original)
     after = layers(rewritten)
     known = cache(dict.fromkeys(listed, 0.5))
-    assert not scales_of(known, after, model=rewritten, original=original).lacks
+    assert not scales_from_cache(known, after, model=rewritten, original=original).lacks
     # the rewritten network alone does not tell what its new tensors hold
-    assert {lack.tensor for lack in scales_of(known, after).lacks}.isdisjoint(listed)
-    assert scales_of(known, after).lacks
+    assert {lack.tensor for lack in scales_from_cache(known, after).lacks}.isdisjoint(listed)
+    assert scales_from_cache(known, after).lacks
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -65,7 +65,7 @@ def test_a_cache_of_the_original_serves_the_rewritten_network(name: str) -> None
     rewritten, listed = _rewritten(original)
     before, after = layers(original), layers(rewritten)
     known = cache(_largest(original, before))
-    reading = scales_of(known, after, model=rewritten, original=original)
+    reading = scales_from_cache(known, after, model=rewritten, original=original)
     assert not reading.lacks
     measured = _largest(rewritten, after)
     # names that stay mean the same values

@@ -17,9 +17,9 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.placement.segments import cut_segments
-from edgekit.quantize.caches import CalibrationCache, scales_of
+from edgekit.quantize.caches import CalibrationCache, scales_from_cache
 from edgekit.quantize.calibration.calibrate import calibrate
-from edgekit.quantize.needs import needs
+from edgekit.quantize.needs import find_missing_scales
 from edgekit.reference import numerics as numerics_module
 from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import branches, make, node
@@ -59,8 +59,8 @@ def chain(*nodes: object, shape: tuple[int, ...] = (1, 4, 8, 8)) -> Network:
 )
 def test_scales_follow_forward_and_backward(last: object) -> None:
     network = chain(node("Conv", "x w", "c"), _reading("c", last))
-    assert scales_of(cache({"x": 1.0, "c": 0.5}), network).scales.scales["y"] == 0.5
-    back = scales_of(cache({"x": 1.0, "y": 0.25}), network)
+    assert scales_from_cache(cache({"x": 1.0, "c": 0.5}), network).scales.scales["y"] == 0.5
+    back = scales_from_cache(cache({"x": 1.0, "y": 0.25}), network)
     assert back.scales.scales["c"] == 0.25
     assert back.inferred == {"c": "follows"}
     assert not back.lacks
@@ -75,7 +75,7 @@ def test_an_average_gives_its_input_no_scale() -> None:
     # values may be much larger than their average
     pool = node("AveragePool", "c", "y", kernel_shape=[2, 2])
     network = chain(node("Conv", "x w", "c"), pool)
-    (lack,) = scales_of(cache({"x": 1.0, "y": 0.5}), network).lacks
+    (lack,) = scales_from_cache(cache({"x": 1.0, "y": 0.5}), network).lacks
     assert (lack.tensor, lack.layers) == ("c", ("c", "y"))
 
 
@@ -86,7 +86,7 @@ def test_bounds_hold_whatever_is_read() -> None:
         node("Clip", "c none six", "k"),
         node("Mul", "s k", "y"),
     )
-    found = scales_of(cache({"x": 1.0, "c": 9.0, "y": 1.0}), gates).scales.scales
+    found = scales_from_cache(cache({"x": 1.0, "c": 9.0, "y": 1.0}), gates).scales.scales
     assert found["s"] == pytest.approx(1 / 127)
     assert found["k"] == pytest.approx(6 / 127)
 
@@ -99,28 +99,28 @@ def test_readers_of_one_tensor_need_the_largest_of_their_ranges() -> None:
         node("Add", "r m", "y"),
     )
     known = {"x": 1.0, "r": 2.0, "m": 3.0, "y": 5.0}
-    assert scales_of(cache(known), network).scales.scales["c"] == 3.0
+    assert scales_from_cache(cache(known), network).scales.scales["c"] == 3.0
     del known["m"]
     # one reader's range is not known, and nothing follows from the other's
-    assert [lack.tensor for lack in scales_of(cache(known), network).lacks] == ["c", "m"]
+    assert [lack.tensor for lack in scales_from_cache(cache(known), network).lacks] == ["c", "m"]
 
 
 def test_what_a_fused_kernel_keeps_needs_no_scale_until_its_end_lacks_one() -> None:
     network = chain(node("Conv", "x w", "c"), node("LeakyRelu", "c", "r"), node("Conv", "r w", "y"))
-    whole = scales_of(cache({"x": 1.0, "r": 1.0, "y": 1.0}), network)
+    whole = scales_from_cache(cache({"x": 1.0, "r": 1.0, "y": 1.0}), network)
     assert not whole.lacks
     assert "c" in whole.judged
     assert "c" not in whole.scales.scales
-    (lack,) = scales_of(cache({"x": 1.0, "y": 1.0}), network).lacks
+    (lack,) = scales_from_cache(cache({"x": 1.0, "y": 1.0}), network).lacks
     assert (lack.tensor, lack.layers) == ("r", ("c", "r", "y"))
 
 
 def test_layers_without_int8_need_no_scales() -> None:
     network = chain(node("Conv", "x w", "c"), node("Softmax", "c", "y", axis=1))
-    assert not scales_of(cache({"x": 1.0, "c": 1.0}), network).lacks
+    assert not scales_from_cache(cache({"x": 1.0, "c": 1.0}), network).lacks
     # the GPU writes floats for the softmax, a DLA does not
-    assert needs(network, {"x"}, on_dla=()).lacks == ()
-    assert [lack.tensor for lack in needs(network, {"x"}).lacks] == ["c"]
+    assert find_missing_scales(network, {"x"}, on_dla=()).lacks == ()
+    assert [lack.tensor for lack in find_missing_scales(network, {"x"}).lacks] == ["c"]
 
 
 def test_the_translators_mark_of_a_fused_sum_is_no_range() -> None:
@@ -130,7 +130,7 @@ def test_the_translators_mark_of_a_fused_sum_is_no_range() -> None:
         node("Add", "c r", "s"),
         node("Relu", "s", "y"),
     )
-    reading = scales_of(cache({"x": 2.0, "c": 1.0, "r": 2.0, "y": 4.0}), network)
+    reading = scales_from_cache(cache({"x": 2.0, "c": 1.0, "r": 2.0, "y": 4.0}), network)
     assert "c" not in reading.scales.scales
     assert not reading.lacks
     assert "fused" in reading.scales.warnings[0]
@@ -139,11 +139,11 @@ def test_the_translators_mark_of_a_fused_sum_is_no_range() -> None:
 def test_other_names_are_counted() -> None:
     _, network = branches()
     names = {"(Unnamed Layer* 3) [Shuffle]_output": 0.0, "other": 1.0}
-    reading = scales_of(cache({"x": 1.0, **names}), network)
+    reading = scales_from_cache(cache({"x": 1.0, **names}), network)
     assert reading.unknown == ("other",)
     assert reading.unnamed == ("(Unnamed Layer* 3) [Shuffle]_output",)
     with pytest.raises(DataError) as caught:
-        scales_of(cache(names), network, name="c.cache")
+        scales_from_cache(cache(names), network, name="c.cache")
     assert caught.value.code == "cache.foreign"
 
 
@@ -170,10 +170,12 @@ def test_verdict_and_build_agree_on_what_runs_in_int8(
     dropped = data.draw(st.sets(st.sampled_from(sorted(scales)), max_size=len(scales) // 2))
     able = {n for n, v in judge(network, ORIN).verdicts.items() if v.ok}
     remaining = {n: s for n, s in scales.items() if n not in dropped}
-    reading = scales_of(cache(remaining), network, on_dla=able)
+    reading = scales_from_cache(cache(remaining), network, on_dla=able)
     judgement = judge(network, ORIN, scales=reading.judged)
     fallen = {layer for lack in reading.lacks for layer in lack.layers}
-    whole = judge(network, ORIN, scales=scales_of(cache(scales), network, on_dla=able).judged)
+    whole = judge(
+        network, ORIN, scales=scales_from_cache(cache(scales), network, on_dla=able).judged
+    )
     for layer in network.layers:
         if layer.name in fallen:
             assert judgement.precisions[layer.name] == "fp16"

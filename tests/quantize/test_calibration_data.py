@@ -179,14 +179,14 @@ def test_the_same_images_in_another_batch_size_have_the_same_ranges(folder) -> N
 def test_inference_takes_arrays_as_they_are(folder) -> None:
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.steps.bench import inputs_of
+    from edgekit.pipeline.steps.bench import inference_inputs
 
     array = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
     np.save(folder / "x.npy", array)
     with Pipeline(open_config("model.onnx", target="jetson-agx-orin-64gb")) as pipeline:
-        assert np.array_equal(inputs_of(pipeline.context, folder / "x.npy")["x"], array[:1])
+        assert np.array_equal(inference_inputs(pipeline.context, folder / "x.npy")["x"], array[:1])
         with pytest.raises(DataError, match="does not exist"):
-            inputs_of(pipeline.context, Path("python:h2pipefeed:f"))
+            inference_inputs(pipeline.context, Path("python:h2pipefeed:f"))
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -1,7 +1,7 @@
 import numpy as np
 
 from edgekit.quantize.calibration.calibrate import scales_from
-from edgekit.quantize.scales import Ranges, make_scales, tied
+from edgekit.quantize.scales import Ranges, make_scales, tie_cache_scales
 from tests.quantize.quantize_nets import branches
 
 MODEL, NETWORK = branches()
@@ -25,12 +25,12 @@ def test_measured_ranges_are_tied_before_they_are_scales():
 
 def test_given_scales_are_tied_and_keep_what_else_is_known_of_them():
     given = make_scales({"joined": 0.5, "pooled": 0.125}, method="cache", data="c", missing=["y"])
-    found = tied(given, NETWORK)
+    found = tie_cache_scales(given, NETWORK)
     assert dict(found.scales) == {"joined": 0.5, "pooled": 0.5}
     assert (found.method, found.data, found.missing) == ("cache", "c", ("y",))
     assert found.digest == make_scales(found.scales, method="", data="").digest != given.digest
     assert [change.tensor for change in found.changes] == ["pooled"]
-    assert tied(found, NETWORK).scales == found.scales
+    assert tie_cache_scales(found, NETWORK).scales == found.scales
     equal = make_scales({"joined": 0.5, "pooled": 0.5}, method="cache", data="c")
-    assert tied(equal, NETWORK).digest == equal.digest
-    assert tied(equal, NETWORK).changes == ()
+    assert tie_cache_scales(equal, NETWORK).digest == equal.digest
+    assert tie_cache_scales(equal, NETWORK).changes == ()

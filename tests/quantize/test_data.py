@@ -284,7 +284,7 @@ def test_options_and_paths_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_reading_ahead_is_bounded_and_in_order(workers: int) -> None:
-    from edgekit.quantize.data.rows import ahead
+    from edgekit.quantize.data.rows import read_ahead
 
     begun: list[int] = []
 
@@ -297,7 +297,7 @@ def test_reading_ahead_is_bounded_and_in_order(workers: int) -> None:
     found: list[int] = []
 
     def use() -> None:
-        for index in ahead(read, range(40), workers=workers, window=4):
+        for index in read_ahead(read, range(40), workers=workers, window=4):
             found.append(index)
             assert max(begun) < index + 4
 

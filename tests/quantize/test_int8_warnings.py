@@ -11,8 +11,8 @@ import yaml
 from edgekit.network.lowering.layers import layers
 from edgekit.quantize.calibration.calibrate import describe_missing, scales_from
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.needs import Lack
-from edgekit.quantize.scales import change_rows, make_scales, tied
+from edgekit.quantize.needs import MissingScale
+from edgekit.quantize.scales import change_rows, make_scales, tie_cache_scales
 from tests.quantize.quantize_nets import make, node
 
 F = np.float32
@@ -34,7 +34,7 @@ def test_a_shared_scale_names_the_keys_that_keep_the_layer_out() -> None:
     )
     # 27 bits lie between the two: no tensor has more than 8 to lose
     given = make_scales({"a": 2.0**-27, "b": 1.0, JOIN: 1.0}, method="cache", data="")
-    found = tied(given, network)
+    found = tie_cache_scales(given, network)
     (warning,) = [text for text in found.warnings if "'a'" in text]
     assert "loses 8.0 of the 8 bits" in warning
     assert {"calibration": {"fp16_layers": [JOIN]}} in keys_of(warning)
@@ -45,7 +45,7 @@ def test_a_shared_scale_names_the_keys_that_keep_the_layer_out() -> None:
 def test_products_with_scales_of_their_own_say_how_to_be_sure() -> None:
     _, network = make([node("Mul", "a b", "y")], {}, {"a": [1, 8], "b": [1, 8]}, ["y"])
     given = make_scales({"a": 2.0**-20, "b": 1.0, "y": 1.0}, method="cache", data="")
-    (warning,) = tied(given, network).warnings
+    (warning,) = tie_cache_scales(given, network).warnings
     assert "8.0 of the 8 bits" in warning
     assert {"calibration": {"fp16_layers": ["y"]}} in keys_of(warning)
 
@@ -68,10 +68,12 @@ def test_warnings_about_data_say_how_to_give_more() -> None:
 @pytest.mark.parametrize(
     ("lacks", "ending"),
     [
-        ([Lack("t", ("conv",))], "and calibration: {cache: NEW}"),
+        ([MissingScale("t", ("conv",))], "and calibration: {cache: NEW}"),
         ([], "there is nothing to do"),
     ],
 )
-def test_tensors_without_a_scale_say_what_can_be_done(lacks: list[Lack], ending: str) -> None:
+def test_tensors_without_a_scale_say_what_can_be_done(
+    lacks: list[MissingScale], ending: str
+) -> None:
     (warning,) = describe_missing(["t"], lacks)
     assert warning.endswith(ending)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.quantize.calibration.calibrate import scales_from
-from edgekit.quantize.calibration.histograms import ValueHistogram, derived
+from edgekit.quantize.calibration.histograms import ValueHistogram, derived_tensors
 from edgekit.quantize.calibration.measure import float_tensors, measure
 from tests.quantize.quantize_nets import make, node
 from tests.tries import tries
@@ -74,7 +74,7 @@ def test_relu_and_concat_of_counts_are_those_of_the_values(
 
 def test_only_what_follows_exactly_is_not_counted() -> None:
     model, network = net(2)
-    found = derived(model, network, float_tensors(model, network))
+    found = derived_tensors(model, network, float_tensors(model, network))
     assert {name: how.kind for name, how in found.items()} == {
         "relu": "relu",
         "mirrored": "relu",
@@ -103,7 +103,7 @@ def test_ranges_are_those_of_counting_everything(
     rng = np.random.default_rng(5)
     feeds = kind({"x": rng.standard_normal((2, 3, 16, 16)).astype(F)} for _ in range(9))
     found = measure(model, feeds, network=network)
-    monkeypatch.setattr("edgekit.quantize.calibration.measure.derived", lambda *_: {})
+    monkeypatch.setattr("edgekit.quantize.calibration.measure.derived_tensors", lambda *_: {})
     counted = measure(model, feeds, network=network)
     assert found.amax == counted.amax
     assert found.warnings == counted.warnings

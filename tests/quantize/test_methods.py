@@ -9,10 +9,10 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 from edgekit.quantize.calibration.histograms import (
     FEWEST,
     METHODS,
-    amax_of,
-    edge_of,
+    choose_amax,
+    clipping_edge,
     entropy_if_sure,
-    nearest,
+    nearest_candidate,
 )
 from edgekit.quantize.calibration.measure import exact_counts
 from tests.quantize.test_histogram import filled
@@ -67,7 +67,7 @@ def test_the_threshold_of_a_histogram_is_that_of_onnxruntime(
 ) -> None:
     values = drawn(kind, seed, count)
     counts, expected = onnxruntime_of(values, 384)
-    found = edge_of(nearest(counts), float(values.min()), float(values.max()), 384)
+    found = clipping_edge(nearest_candidate(counts), float(values.min()), float(values.max()), 384)
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_the_threshold_of_a_histogram_is_that_of_onnxruntime(
 def test_with_2048_bins_too(kind: str) -> None:
     values = drawn(kind, 5, 50_000)
     counts, expected = onnxruntime_of(values)
-    found = edge_of(nearest(counts), float(values.min()), float(values.max()))
+    found = clipping_edge(nearest_candidate(counts), float(values.min()), float(values.max()))
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -88,7 +88,9 @@ def test_finer_bins_give_the_same_threshold_or_say_that_it_is_open(
     values = drawn(kind, seed, count)
     low, high = float(values.min()), float(values.max())
     amax = max(high, -low)
-    exact = edge_of(nearest(np.histogram(values, 2048, (-amax, amax))[0]), low, high)
+    exact = clipping_edge(
+        nearest_candidate(np.histogram(values, 2048, (-amax, amax))[0]), low, high
+    )
     found = entropy_if_sure(filled(values, 3)) if count >= FEWEST else None
     assert found is None or found == pytest.approx(exact, abs=amax / 1024 * 1.01)
 
@@ -97,25 +99,25 @@ def test_finer_bins_give_the_same_threshold_or_say_that_it_is_open(
 def test_no_method_clips_beyond_what_was_seen(method: str) -> None:
     for kind in KINDS:
         values = drawn(kind, 3, 20_000)
-        amax = amax_of(filled(values, 3), method)
+        amax = choose_amax(filled(values, 3), method)
         assert 0 < amax <= np.abs(values).max()
-    assert amax_of(filled(np.zeros(5, F)), method) == 0
+    assert choose_amax(filled(np.zeros(5, F)), method) == 0
     tiny = np.array([1e-40, -3e-41], F)
-    assert amax_of(filled(tiny), method) == tiny[0]
+    assert choose_amax(filled(tiny), method) == tiny[0]
 
 
 @pytest.mark.parametrize("method", ["entropy", "percentile"])
 def test_outliers_are_clipped(method: str) -> None:
     values = np.random.default_rng(0).standard_normal(200_000).astype(F)
     values[:3] = 60
-    assert 2.5 < amax_of(filled(values), method) < 12
+    assert 2.5 < choose_amax(filled(values), method) < 12
 
 
 def test_percentile_is_the_value_at_its_rank() -> None:
     values = np.random.default_rng(0).laplace(size=100_000).astype(F)
     histogram = filled(values, 5)
     exact = np.sort(np.abs(values))[int(100_000 * 0.9999) - 1]
-    found = amax_of(histogram, "percentile")
+    found = choose_amax(histogram, "percentile")
     assert found == pytest.approx(exact, abs=histogram.top / 8000)
     assert found >= exact  # the value at the rank is not clipped itself
 
@@ -128,7 +130,7 @@ def test_mse_beats_no_clipping_where_it_clips() -> None:
         return float(((np.clip(np.rint(values / scale), -127, 127) * scale - values) ** 2).mean())
 
     histogram = filled(values)
-    best = amax_of(histogram, "mse")
+    best = choose_amax(histogram, "mse")
     assert error(best) <= min(error(histogram.amax * part) for part in (1, 0.9, 0.8, 0.5)) * 1.001
 
 
@@ -148,7 +150,7 @@ def test_exact_counts_are_those_of_numpy(kind: str, seed: int, exponent: int) ->
 def test_entropy_keeps_the_whole_range_of_few_values() -> None:
     values = np.random.default_rng(0).standard_normal(FEWEST).astype(F) ** 3
     few, enough = filled(values[:-1]), filled(values)
-    assert amax_of(few, "entropy") == entropy_if_sure(few) == few.amax
-    assert amax_of(enough, "entropy") < enough.amax
+    assert choose_amax(few, "entropy") == entropy_if_sure(few) == few.amax
+    assert choose_amax(enough, "entropy") < enough.amax
     # tensors of light_resnet50 over 64 images have more: there it is ONNX Runtime's method alone
     assert FEWEST < 64 * 1000

@@ -13,7 +13,7 @@ from edgekit.cli import main
 from edgekit.dla.judge import judge
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
-from edgekit.quantize.caches import cache_of, write_cache
+from edgekit.quantize.caches import make_cache, write_cache
 from edgekit.quantize.given_scales import scale_binding, warn_unequal
 from edgekit.quantize.scales import Scales
 from edgekit.targets.loader import get
@@ -113,7 +113,7 @@ def test_a_board_without_a_dla_and_a_layer_in_fp16_bind_nothing(run, tmp_path):
 def test_scales_of_a_cache_are_tied_as_the_builder_would(run, tmp_path):
     names = ["x", "a", "ra", "b", "tb", "h", "s", "p", "g", "y"]
     given = {name: 2.0 ** (number % 4) for number, name in enumerate(names)}
-    write_cache(cache_of(given, "10.3"), tmp_path / "net.cache")
+    write_cache(make_cache(given, "10.3"), tmp_path / "net.cache")
     (tmp_path / "net.yaml").write_text(
         "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: " + ORIN + "\nprecision: int8\n"
         "calibration: {cache: net.cache}\n"

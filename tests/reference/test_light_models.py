@@ -10,7 +10,7 @@ from edgekit.network.model import Model, Network
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.zoo import builtin
 from edgekit.placement.segments import cut_segments
-from edgekit.quantize.caches import load_cache, scales_of, write_cache
+from edgekit.quantize.caches import load_cache, scales_from_cache, write_cache
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.scales import Scales
 from edgekit.reference.accuracy import accuracy
@@ -94,7 +94,7 @@ def test_a_cache_written_and_read_builds_the_same_engines(
 ) -> None:
     path = f"{tmp_path}/calib.cache"
     write_cache(scales, path, "10.3")
-    again = scales_of(load_cache(path), network).scales
+    again = scales_from_cache(load_cache(path), network).scales
     assert again.missing == ()
     first = build(model, network, scales, "int8")
     assert first.engines == build(model, network, again, "int8").engines

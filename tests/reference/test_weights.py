@@ -17,7 +17,7 @@ from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference
 from edgekit.reference.run import run
-from edgekit.reference.weights import derive_weights, digest_of, transform_value
+from edgekit.reference.weights import derive_weights, transform_value, weight_digest
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
 from tests.tries import tries
 
@@ -105,18 +105,18 @@ def test_long_lists_of_faults_are_cut_with_a_count() -> None:
 def test_digest_is_of_the_little_endian_c_order_bytes() -> None:
     array = np.arange(6, dtype=F).reshape(2, 3)
     expected = hashlib.sha256(array.astype("<f4").tobytes()).hexdigest()
-    assert digest_of(array) == expected
-    assert digest_of(np.asfortranarray(array)) == expected
-    assert digest_of(array.astype(">f4")) == expected
-    assert digest_of(np.float32(1)) == hashlib.sha256(np.float32(1).tobytes()).hexdigest()
-    assert digest_of(np.zeros(0, F)) == hashlib.sha256(b"").hexdigest()
+    assert weight_digest(array) == expected
+    assert weight_digest(np.asfortranarray(array)) == expected
+    assert weight_digest(array.astype(">f4")) == expected
+    assert weight_digest(np.float32(1)) == hashlib.sha256(np.float32(1).tobytes()).hexdigest()
+    assert weight_digest(np.zeros(0, F)) == hashlib.sha256(b"").hexdigest()
 
 
 def test_values_are_found_by_their_digests() -> None:
     artefacts = built(small(0), "int8")
     for weight in artefacts.weights.values():
         value = artefacts.values[weight.digest]
-        assert digest_of(value) == weight.digest
+        assert weight_digest(value) == weight.digest
         assert (str(value.dtype), value.shape) == (weight.dtype, weight.shape)
 
 

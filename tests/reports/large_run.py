@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from edgekit.reports.document import report_document
-from edgekit.reports.schema import Report, checked
+from edgekit.reports.schema import Report, parse_report
 from tests.reports import handmade_run
 
 HOSTILE = "</script><script>alert(1)</script>\"'&{{7*7}}\u202eabc"
@@ -19,7 +19,7 @@ def monitored(clock: str = "board-measured", layers: int | None = None) -> Repor
 
     ``layers`` are those kept from the end, where the ones are that no DLA runs.
     """
-    return checked(_monitored(clock, layers))
+    return parse_report(_monitored(clock, layers))
 
 
 def _monitored(clock: str, layers: int | None) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def large(layers: int = 2000, run: int = 60) -> Report:
     document["why_not"][0]["layers"] = [
         {"name": rows[i]["name"], "message": "m", "found": "f", "limit": "l"} for i in range(50)
     ]
-    return checked(document)
+    return parse_report(document)
 
 
 def hostile() -> Report:
@@ -186,4 +186,4 @@ def hostile() -> Report:
         {"code": LONG, "message": LONG, "found": 0, "limit": 1, "remedy": HOSTILE}
     )
     document["power"]["series"]["rails_mw"][0]["name"] = LONG
-    return checked(document)
+    return parse_report(document)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.reports.html.graph import BOX, SEGMENT_BOX, by_device, by_rank, short
+from edgekit.reports.html.graph import BOX, SEGMENT_BOX, layout_by_device, layout_by_rank, shorten
 
 
 def overlaps(at, box):
@@ -26,7 +26,7 @@ graphs = st.integers(1, 60).flatmap(
 @given(graphs)
 def test_layers_never_cover_each_other(graph):
     count, edges = graph
-    found = by_rank(range(count), edges)
+    found = layout_by_rank(range(count), edges)
     assert set(found.at) == set(range(count))
     assert overlaps(found.at, BOX) == []
     for x, y in found.at.values():
@@ -39,7 +39,7 @@ def test_segments_stand_in_their_lanes_and_after_what_they_read(graph):
     count, edges = graph
     lanes = ["GPU", "DLA0", "DLA1"]
     devices = {i: lanes[i * i % 3] for i in range(count)}
-    found = by_device(devices, lanes, edges)
+    found = layout_by_device(devices, lanes, edges)
     assert overlaps(found.at, SEGMENT_BOX) == []
     row = lambda y: sum(turn < y for turn in found.turns)  # noqa: E731
     for segment, (x, y) in found.at.items():
@@ -56,7 +56,7 @@ def test_segments_stand_in_their_lanes_and_after_what_they_read(graph):
 def test_a_folded_row_has_only_lanes_in_which_something_stands(graph, across):
     count, edges = graph
     devices = {i: ["GPU", "DLA0", "DLA1"][i * i % 3] for i in range(count)}
-    found = by_device(devices, ["GPU", "DLA0", "DLA1"], edges, across=across)
+    found = layout_by_device(devices, ["GPU", "DLA0", "DLA1"], edges, across=across)
     for _, top, _, high, device in found.lanes:
         inside = [one for one, (_, y) in found.at.items() if top < y < top + high]
         assert inside
@@ -69,12 +69,12 @@ def test_a_folded_row_has_only_lanes_in_which_something_stands(graph, across):
 
 
 def test_a_long_chain_is_a_picture_and_not_a_thread():
-    found = by_rank(range(2000), [(i, i + 1) for i in range(1999)])
+    found = layout_by_rank(range(2000), [(i, i + 1) for i in range(1999)])
     assert 1 < found.width / found.height < 3
 
 
 def test_a_name_keeps_its_end_and_wide_letters_count_twice():
-    assert short("conv1") == "conv1"
-    assert short("a/very/long/path/to/some/layer/conv_12").endswith("/layer/conv_12")
-    assert len(short("a" * 100)) == 27
-    assert len(short("模" * 100)) == 14
+    assert shorten("conv1") == "conv1"
+    assert shorten("a/very/long/path/to/some/layer/conv_12").endswith("/layer/conv_12")
+    assert len(shorten("a" * 100)) == 27
+    assert len(shorten("模" * 100)) == 14

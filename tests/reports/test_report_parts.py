@@ -6,7 +6,7 @@ import re
 from edgekit.benchmark.document import Bench
 from edgekit.reports.comparison import with_baseline
 from edgekit.reports.document import report_document
-from edgekit.reports.facts import POINTS, thinned
+from edgekit.reports.facts import POINTS, thin_points
 from edgekit.reports.html.page import render_html
 from edgekit.reports.markdown import markdown
 from edgekit.results.store import Result
@@ -24,11 +24,11 @@ def gates(found):
 def test_points_are_thinned_to_their_extremes():
     points = [(float(i), float(i % 97)) for i in range(5000)]
     points[3333] = (3333.0, 1e6)
-    found = thinned(points)
+    found = thin_points(points)
     assert len(found) <= POINTS
     assert (3333.0, 1e6) in found
     assert found == sorted(found)
-    assert thinned(points[:50]) == points[:50]
+    assert thin_points(points[:50]) == points[:50]
 
 
 def result(label, low, changes=None):

@@ -7,7 +7,7 @@ from edgekit.documents import json_schema
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
-from edgekit.reports.schema import Report, checked, read_report
+from edgekit.reports.schema import Report, parse_report, read_report
 from tests.reports import handmade_run, large_run
 
 
@@ -23,7 +23,7 @@ def test_every_kind_of_report_reads_as_it_was_written():
         large_run.large(300),
         large_run.hostile(),
     ):
-        assert checked(json.loads(json.dumps(one.to_json()))) == one
+        assert parse_report(json.loads(json.dumps(one.to_json()))) == one
 
 
 def test_an_older_document_is_shown_without_the_parts_that_it_lacks(document):
@@ -33,7 +33,7 @@ def test_an_older_document_is_shown_without_the_parts_that_it_lacks(document):
         if key not in ("verdict", "graph", "power", "baseline", "trace", "built")
     }
     older["timeline"] = {k: v for k, v in document["timeline"].items() if k != "measured"}
-    found = checked(older)
+    found = parse_report(older)
     assert found.verdict.status == "NOT MEASURED"
     assert found.power is None
     page = render_html(found)
@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_named(document, path, value, message):
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(DataError) as error:
-        checked(broken)
+        parse_report(broken)
     assert error.value.code == "report.schema"
     assert message in str(error.value)
 

@@ -29,9 +29,9 @@ from edgekit.reports.facts import RunFacts
 from edgekit.reports.html.page import render_html
 from edgekit.reports.html.plans import render_plans
 from edgekit.reports.html.results import tiles
-from edgekit.reports.layers import by_time, order_words
+from edgekit.reports.layers import order_words, sort_by_time
 from edgekit.reports.markdown import markdown
-from edgekit.reports.schema import MeasuredTime, ReportedLayer, checked
+from edgekit.reports.schema import MeasuredTime, ReportedLayer, parse_report
 from edgekit.reports.terminal.summary import terminal_summary
 from edgekit.text import percent
 from edgekit_device.protocol.codec import write
@@ -355,7 +355,7 @@ def test_the_energy_tile_is_the_energy_of_the_table() -> None:
         "total": {**watts, "uj_per_inference": 12_345.6, "over_idle_uj": 4_567.8, "rails": ["VIN"]},
     }
     power = {"clock": "board-measured", "monitor": None, "energy": energy}
-    document = checked({**report_document(facts()).to_json(), "power": power})
+    document = parse_report({**report_document(facts()).to_json(), "power": power})
     (tile,) = (one for one in tiles(document) if one["name"] == "Energy")
     assert tile["value"] == text.energy(12_345.6)
     assert tile["clock"] == {"text": "board-measured", "css": "measured"}
@@ -397,8 +397,8 @@ def test_the_slowest_layers_are_the_boards() -> None:
         layer(n, us, "cpu-measured", cpu)
         for n, (us, cpu) in enumerate([(1.0, 90.0), (5.0, 10.0), (3.0, 50.0)], 1)
     ]
-    assert [row.number for row in by_time(rows)] == [2, 3, 1]
+    assert [row.number for row in sort_by_time(rows)] == [2, 3, 1]
     assert order_words(rows) == "predicted"
     rows[0] = layer(1, 1.0, "board-measured", 7.0)
-    assert [row.number for row in by_time(rows)] == [1, 2, 3]
+    assert [row.number for row in sort_by_time(rows)] == [1, 2, 3]
     assert "measured" in order_words(rows)

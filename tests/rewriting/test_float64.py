@@ -7,7 +7,7 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from edgekit.network.graph import Node, node_of
+from edgekit.network.graph import Node, read_node
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import evaluate
 from tests.tries import tries
@@ -20,7 +20,7 @@ def made(op, inputs, attributes, opset=19, outputs=1):
     names = ["" if value is None else f"i{k}" for k, value in enumerate(inputs)]
     proto = helper.make_node(op, names, [f"o{k}" for k in range(outputs)], name="n", **attributes)
     feeds = {f"i{k}": value for k, value in enumerate(inputs) if value is not None}
-    return proto, feeds, evaluate([node_of(proto)], feeds, opset)
+    return proto, feeds, evaluate([read_node(proto)], feeds, opset)
 
 
 def runtime(proto, feeds, opset):

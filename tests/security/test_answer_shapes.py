@@ -14,7 +14,7 @@ import pytest
 from edgekit.benchmark.document import bench_document
 from edgekit.cli import boards, jobs, steps
 from edgekit.cli.output import say
-from edgekit.deployment.answers import ANSWERS, answer_of, take_samples
+from edgekit.deployment.answers import ANSWERS, read_answer, take_samples
 from edgekit.deployment.board import Board, DescribedBoard
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.doctor import examine
@@ -98,7 +98,7 @@ SHOWN: dict[str, Callable[[Any], object]] = {
 
 def answered(sample: str, found: Answer) -> Any:
     done = Completed(0, json.dumps(found).encode(), b"")
-    return answer_of(done, "lab", "python3", sample.partition(" ")[0])
+    return read_answer(done, "lab", "python3", sample.partition(" ")[0])
 
 
 def test_there_is_a_sample_of_every_answer() -> None:

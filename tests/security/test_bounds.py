@@ -18,7 +18,7 @@ from edgekit.config.positions import parse_yaml
 from edgekit.errors import ConfigError, UsageError
 from edgekit.files import read_file
 from edgekit.fleet import inventory
-from edgekit.network.source import foreign
+from edgekit.network.source import foreign_format
 from edgekit.quantize.data.arrays import members
 from edgekit_device.arrays.npz import read_npz, receive_npz, write_npz
 from edgekit_device.errors import DeviceError
@@ -167,7 +167,10 @@ def test_entries_of_an_archive_that_is_named_are_counted_before_a_list_is_made(
     path = tmp_path / "many.onnx"
     path.write_bytes(directory(70_000, blobs=True))
     tracemalloc.start()
-    assert foreign(path) == ("a zip archive of more than 65,536 entries", "give the ONNX file")
+    assert foreign_format(path) == (
+        "a zip archive of more than 65,536 entries",
+        "give the ONNX file",
+    )
     assert tracemalloc.get_traced_memory()[1] < 32 * _MIB
     tracemalloc.stop()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.deployment.answers import answer_of, failure
+from edgekit.deployment.answers import failure, read_answer
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient, read_log
 from edgekit.deployment.host_keys import Trust, read_entries
@@ -40,7 +40,7 @@ def test_answers(data: bytes, status: int) -> None:
     if status:
         survive(lambda: raised(failure(done, "lab", "python3")))
     else:
-        survive(lambda: str(answer_of(done, "lab", "python3", "rollback").before))
+        survive(lambda: str(read_answer(done, "lab", "python3", "rollback").before))
 
 
 def raised(error: EdgekitError) -> None:

@@ -13,7 +13,7 @@ from edgekit.deployment.client import BoardClient
 from edgekit.deployment.loader import LoaderLocation, container_argv
 from edgekit.deployment.ssh import connect
 from edgekit.errors import BoardError, ConfigError, EdgekitError
-from edgekit.pipeline.boards.addresses import board_of_host
+from edgekit.pipeline.boards.addresses import host_board
 from tests.boards.fixtures import StartBoard, remote
 
 pytestmark = pytest.mark.boards
@@ -105,7 +105,7 @@ def test_hosts_and_users_that_are_options(host: str) -> None:
             with pytest.raises(ConfigError):
                 connect(board)
     with pytest.raises(EdgekitError):
-        connect(board_of_host(host))
+        connect(host_board(host))
 
 
 def test_a_containers_words_stay_words() -> None:

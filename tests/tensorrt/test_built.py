@@ -10,9 +10,9 @@ import pytest
 
 from edgekit.errors import BuildError
 from edgekit.placement.segments import cut_segments
-from edgekit.reference.weights import digest_of
-from edgekit.tensorrt.artefacts import artefacts_of, golden_of
-from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
+from edgekit.reference.weights import weight_digest
+from edgekit.tensorrt.artefacts import read_artefacts, read_golden
+from edgekit.tensorrt.requests import BuildOptions, build_request, requested_lanes
 from edgekit_device.build.request import Attempt, NetworkSpec, NetworkTensor
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
 from tests.tensorrt.results import build_result
@@ -41,7 +41,7 @@ def built(stripped=True, refit="identical", names=NAMES):
         ["y"],
     )
     network = network_of(model)
-    lanes = lanes_of(
+    lanes = requested_lanes(
         cut_segments(model, network, plan_of(place_all(network, "fp16", lambda i: i))), "split", {}
     )
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
@@ -99,7 +99,7 @@ def built(stripped=True, refit="identical", names=NAMES):
 
 def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
     request, result, lanes, fetch, weights = built()
-    made = artefacts_of(request, build_result(**result), lanes, fetch)
+    made = read_artefacts(request, build_result(**result), lanes, fetch)
     first, _, last = (segment.engine for segment in made.lanes[0][1])
     assert not made.entries[first].weights
     renamed = made.entries[last].weights
@@ -113,12 +113,12 @@ def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
         node = {"a": "n", "b": "y"}[which]
         assert made.weights[key].transform == f"batch-norm-scale:{node}"
     for weight in made.weights.values():
-        assert digest_of(made.values[weight.digest]) == weight.digest
+        assert weight_digest(made.values[weight.digest]) == weight.digest
 
 
 def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
     request, result, lanes, fetch, _ = built()
-    made = artefacts_of(request, build_result(**result), lanes, fetch)
+    made = read_artefacts(request, build_result(**result), lanes, fetch)
     for engine in lanes[0].engines:
         digest = hashlib.sha256(engine.key.encode()).hexdigest()
         entry = made.entries[digest]
@@ -128,7 +128,7 @@ def test_tensors_of_an_engine_stand_in_the_order_that_was_requested():
 
 def test_engines_with_their_weights_have_none_to_send():
     request, result, lanes, fetch, _ = built(stripped=False)
-    made = artefacts_of(request, build_result(**result), lanes, fetch)
+    made = read_artefacts(request, build_result(**result), lanes, fetch)
     assert made.weights == {}
     assert made.backend == "tensorrt"
 
@@ -137,7 +137,7 @@ def test_a_weight_that_is_not_in_the_model_is_reported():
     request, result, lanes, fetch, _ = built()
     result["engines"][0]["weights"]["tmp_weight_7"] = WEIGHT
     with pytest.raises(BuildError) as caught:
-        artefacts_of(request, build_result(**result), lanes, fetch)
+        read_artefacts(request, build_result(**result), lanes, fetch)
     assert caught.value.code == "build.weights"
     assert "tmp_weight_7" in caught.value.message
     assert "strip" in caught.value.hint
@@ -146,13 +146,13 @@ def test_a_weight_that_is_not_in_the_model_is_reported():
 @pytest.mark.parametrize("refit", ["any", "individual"])
 def test_engines_that_take_other_weights_have_theirs_in_the_bundle(refit):
     request, result, lanes, fetch, _ = built(stripped=False, refit=refit)
-    made = artefacts_of(request, build_result(**result), lanes, fetch)
+    made = read_artefacts(request, build_result(**result), lanes, fetch)
     assert set(NAMES) < set(made.weights)
     assert {entry.refit for entry in made.entries.values()} == {refit, "none"}
     # one that has a weight which no name leads to keeps those that it was built with
     names = (*NAMES, "tmp_weight_7")
     request, result, lanes, fetch, _ = built(stripped=False, refit=refit, names=names)
-    made = artefacts_of(request, build_result(**result), lanes, fetch)
+    made = read_artefacts(request, build_result(**result), lanes, fetch)
     assert made.weights == {}
     assert {entry.refit for entry in made.entries.values()} == {"none"}
     assert any("tmp_weight_7" in note for note in made.notes)
@@ -170,7 +170,7 @@ def test_equal_bytes_for_two_devices_are_one_engine(cores):
     two = {**one, "key": "engine9", "dla_core": cores[1]}
     result["engines"] = [*result["engines"][:-1], one, two]
     lanes = [lane, replace(lane, engines=(*lane.engines[:-1], other))]
-    made = artefacts_of(request, build_result(**result), lanes, fetch)
+    made = read_artefacts(request, build_result(**result), lanes, fetch)
     assert [segments[-1].device for _, segments in made.lanes] == [engine.device, "DLA1"]
     assert made.entries[one["engine"]].dla_core == next(c for c in cores if c is not None)
     # each weight is in the bundle once, under the name that the engine's entry leads to
@@ -183,7 +183,7 @@ def test_an_answer_without_an_engine_is_refused():
     request, result, lanes, fetch, _ = built()
     result["engines"] = result["engines"][1:]
     with pytest.raises(BuildError) as caught:
-        artefacts_of(request, build_result(**result), lanes, fetch)
+        read_artefacts(request, build_result(**result), lanes, fetch)
     assert caught.value.code == "build.result"
 
 
@@ -192,5 +192,5 @@ def test_golden_outputs_are_arrays():
     digest = hashlib.sha256(value.tobytes()).hexdigest()
     outputs = {"y": {"digest": digest, "dtype": "float32", "shape": [2, 3]}}
     result = build_result(golden=[{"seed": 7, "lane": None, "outputs": outputs}])
-    (case,) = golden_of(result, lambda digests: dict.fromkeys(digests, value.tobytes()))
+    (case,) = read_golden(result, lambda digests: dict.fromkeys(digests, value.tobytes()))
     np.testing.assert_array_equal(case.outputs["y"], value)

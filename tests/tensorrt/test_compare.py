@@ -10,7 +10,7 @@ from edgekit.dla.verdicts import Judgement, LayerVerdict, MemoryNeed
 from edgekit.placement.plan import PlannedLoadable
 from edgekit.placement.segments import cut_segments
 from edgekit.tensorrt.comparison import BuiltLoadables, InspectedLoadables, compare_build
-from edgekit.tensorrt.requests import lanes_of
+from edgekit.tensorrt.requests import requested_lanes
 from tests.tensorrt.results import build_result
 from tests.tensorrt.test_engines import SCALES, model_of, network_of, node, place_all, plan_of, toy
 
@@ -40,7 +40,7 @@ def compared(
     plan = plan_of(place_all(network, "int8", segment))
     loadable = PlannedLoadable(0, ("b",), MemoryNeed(4096, 4096, 4096))
     plan = replace(plan, loadables=(loadable,))
-    lanes = lanes_of(cut_segments(model, network, plan), mode, SCALES)
+    lanes = requested_lanes(cut_segments(model, network, plan), mode, SCALES)
     engines = [
         {
             "key": e.key,
@@ -112,7 +112,7 @@ def test_lanes_are_compared_with_their_own_plans():
     plan = replace(
         plan, loadables=(PlannedLoadable(0, ("a",), MemoryNeed(4096, 4096, 4096), plan=1),)
     )
-    lanes = lanes_of(cut_segments(model, network, plan), "hybrid", SCALES)
+    lanes = requested_lanes(cut_segments(model, network, plan), "hybrid", SCALES)
     engines = [
         {
             "key": lane.engines[0].key,

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.errors import BuildError
 from edgekit.placement.segments import cut_segments
-from edgekit.tensorrt.requests import BuildOptions, build_request, lanes_of
+from edgekit.tensorrt.requests import BuildOptions, build_request, requested_lanes
 from edgekit_device.build.request import Attempt, NetworkSpec
 from edgekit_device.protocol.codec import write
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
@@ -38,7 +38,7 @@ def requested(lanes, tensorrt="10.3", **options):
 def test_a_split_plan_has_an_engine_for_each_segment_and_they_make_the_network():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))  # GPU, DLA0, GPU
-    (lane,) = lanes_of(cut_segments(model, network, plan), "split", SCALES)
+    (lane,) = requested_lanes(cut_segments(model, network, plan), "split", SCALES)
     assert [(e.kind, e.device) for e in lane.engines] == [
         ("plan", "GPU"),
         ("loadable", "DLA0"),
@@ -64,7 +64,7 @@ def test_a_split_plan_has_an_engine_for_each_segment_and_they_make_the_network()
 def test_both_sides_of_a_border_have_one_type_and_format():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))
-    (lane,) = lanes_of(cut_segments(model, network, plan), "split", SCALES)
+    (lane,) = requested_lanes(cut_segments(model, network, plan), "split", SCALES)
     first, middle, last = lane.engines
     assert first.outputs == middle.inputs
     assert middle.outputs == last.inputs
@@ -83,7 +83,7 @@ def test_both_sides_of_a_border_have_one_type_and_format():
 def test_without_int8_on_both_sides_a_border_is_fp16(precision, scales):
     model, network = toy()
     mixed = place_all(network, lambda x: "int8" if x.name == "b" else precision, lambda i: i)
-    (lane,) = lanes_of(cut_segments(model, network, plan_of(mixed)), "split", scales)
+    (lane,) = requested_lanes(cut_segments(model, network, plan_of(mixed)), "split", scales)
     (border,) = lane.engines[1].inputs
     assert (border.dtype, border.formats, border.scale) == ("float16", ("CHW16",), None)
     # NVIDIA's table of I/O formats: FP16 in CHW16 is only for the DLA
@@ -101,7 +101,7 @@ def test_a_format_that_only_the_dla_has_is_linear_on_the_gpu():
     from edgekit.placement.plan import PlannedLoadable
 
     chosen = PlannedLoadable(0, ("b",), MemoryNeed(0, 0, 0), {"a": "DLA_LINEAR", "b": "CHW32"})
-    (lane,) = lanes_of(
+    (lane,) = requested_lanes(
         cut_segments(model, network, replace(plan, loadables=(chosen,))), "split", SCALES
     )
     first, middle, last = lane.engines
@@ -113,7 +113,7 @@ def test_a_format_that_only_the_dla_has_is_linear_on_the_gpu():
 def test_a_hybrid_engine_is_the_whole_network_with_device_types():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))
-    (lane,) = lanes_of(cut_segments(model, network, plan), "hybrid", SCALES)
+    (lane,) = requested_lanes(cut_segments(model, network, plan), "hybrid", SCALES)
     (engine,) = lane.engines
     assert (engine.kind, engine.device) == ("plan", "DLA0")
     assert [layer.device for layer in engine.layers] == ["GPU", "DLA", "GPU"]
@@ -127,9 +127,9 @@ def test_a_frame_on_two_cores_is_no_hybrid_engine():
     cores = ("GPU", "DLA0", "DLA1")
     plan = plan_of(place_all(network, "int8", lambda i: i, lambda n: cores[n]))
     with pytest.raises(BuildError) as caught:
-        lanes_of(cut_segments(model, network, plan), "hybrid", SCALES)
+        requested_lanes(cut_segments(model, network, plan), "hybrid", SCALES)
     assert caught.value.code == "build.cores"
-    (lane,) = lanes_of(cut_segments(model, network, plan), "split", SCALES)
+    (lane,) = requested_lanes(cut_segments(model, network, plan), "split", SCALES)
     assert [engine.device for engine in lane.engines] == list(cores)
 
 
@@ -137,7 +137,7 @@ def test_a_strongly_typed_loadable_has_no_fp32_border():
     model, network = toy()
     plan = plan_of(place_all(network, "fp16", lambda i: i))
     with pytest.raises(BuildError) as caught:
-        lanes_of(cut_segments(model, network, plan), "split", None)
+        requested_lanes(cut_segments(model, network, plan), "split", None)
     assert (caught.value.code, caught.value.where) == ("build.border", "b")
 
 
@@ -145,17 +145,20 @@ def test_a_request_names_its_blobs_and_is_the_same_each_time():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))
     one = requested(
-        lanes_of(cut_segments(model, network, plan), "split", SCALES), calibration="TRT-1-E\n"
+        requested_lanes(cut_segments(model, network, plan), "split", SCALES),
+        calibration="TRT-1-E\n",
     )
     two = requested(
-        lanes_of(cut_segments(model, network, plan), "split", SCALES), calibration="TRT-1-E\n"
+        requested_lanes(cut_segments(model, network, plan), "split", SCALES),
+        calibration="TRT-1-E\n",
     )
     assert one.digest == two.digest
     named = {e["model"] for e in one.document["engines"]}
     named |= {e["calibration"] for e in one.document["engines"]}
     assert named == set(one.blobs)
     other = requested(
-        lanes_of(cut_segments(model, network, plan), "split", SCALES), calibration="TRT-2-E\n"
+        requested_lanes(cut_segments(model, network, plan), "split", SCALES),
+        calibration="TRT-2-E\n",
     )
     assert other.digest != one.digest
 
@@ -169,7 +172,7 @@ def test_indices_have_a_type_that_the_release_has(tensorrt, dtype):
     plan = plan_of(place_all(network, "fp16", lambda i: 0))
     for mode in ("hybrid", "split"):
         (engine,) = requested(
-            lanes_of(cut_segments(model, network, plan), mode, {}), tensorrt
+            requested_lanes(cut_segments(model, network, plan), mode, {}), tensorrt
         ).document["engines"]
         assert [x["dtype"] for x in engine["inputs"] + engine["outputs"]] == ["float32", dtype]
 
@@ -179,7 +182,7 @@ def test_a_board_reads_the_request():
 
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))
-    lanes = lanes_of(cut_segments(model, network, plan), "split", SCALES)
+    lanes = requested_lanes(cut_segments(model, network, plan), "split", SCALES)
     request = requested(lanes, calibration="TRT-1-E\n")
     document = {
         **request.document,
@@ -196,7 +199,7 @@ def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     model, network = toy()
     plan = plan_of(place_all(network, "int8", lambda i: i))
     first, second = Attempt((), ""), Attempt(("REFIT",), "stripping")
-    lanes = lanes_of(cut_segments(model, network, plan), "split", SCALES)
+    lanes = requested_lanes(cut_segments(model, network, plan), "split", SCALES)
     options = BuildOptions("10.3", "weak", ("fp16", "int8"))
     requests = {"plan": [first, second], "loadable": [first]}
     whole = build_request(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import DataError
-from edgekit.tensorrt.plugin_library import check_library, library_of, read_library
+from edgekit.tensorrt.plugin_library import check_library, parse_library, read_library
 from tests.tensorrt.plugin_toys import compiled, for_machine, plugin
 
 WHERE = "net.yaml:4:12"
@@ -52,7 +52,7 @@ def test_a_library_without_its_sections_is_read_all_the_same(tmp_path: Path) -> 
     data = path.read_bytes()
     # no section header table: e_shoff, e_shnum and e_shstrndx are 0
     data = data[:40] + bytes(8) + data[48:60] + bytes(4) + data[64:]
-    assert library_of("lib.so", data, WHERE).tensorrt == (8,)
+    assert parse_library("lib.so", data, WHERE).tensorrt == (8,)
 
 
 def test_a_library_for_this_board_passes(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_library_that_names_no_tensorrt_is_unknown(tmp_path: Path) -> None:
 
 def refused(data: bytes) -> str:
     with pytest.raises(DataError) as caught:
-        library_of("lib.so", data, WHERE)
+        parse_library("lib.so", data, WHERE)
     assert (caught.value.code, caught.value.where) == ("plugin.library", WHERE)
     return caught.value.message
 
@@ -125,7 +125,7 @@ def test_no_damaged_byte_is_a_traceback(tmp_path: Path) -> None:
     for at in range(min(len(data), 4096)):
         damaged = bytes(data[:at]) + bytes([data[at] ^ 0xFF]) + bytes(data[at + 1 :])
         with suppress(DataError):
-            library_of("lib.so", damaged, WHERE)
+            parse_library("lib.so", damaged, WHERE)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

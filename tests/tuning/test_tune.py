@@ -22,10 +22,10 @@ from edgekit.placement.plan import Options, Pin
 from edgekit.placement.profiles.reader import read_profile
 from edgekit.targets.loader import get
 from edgekit.tuning.candidates import PlacementSpace, plan_signature
-from edgekit.tuning.document import pins_of, tune_document
+from edgekit.tuning.document import plan_pins, tune_document
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.text import tune_text
-from edgekit.tuning.trials import TuningRequest, better_by, cost_of, readable_value
+from edgekit.tuning.trials import TuningRequest, better_by, frame_cost, readable_value
 from edgekit_device.benchmark.measurement import MeasuredNode, Pipelined, SegmentTimes
 from tests.pipeline.nets import small_net
 from tests.tuning.tune_world import World, best_mix, every_plan, world_of
@@ -132,14 +132,14 @@ def test_the_gpu_s_part_of_a_hybrid_engine_is_seen(net: Network) -> None:
     )
     assert {layer.device for layer in plan.layers} == {"GPU", "DLA0"}
     with pytest.raises(BoardError, match="no gpu_time"):
-        cost_of(run, "gpu_time", plan)  # nothing tells its devices apart
+        frame_cost(run, "gpu_time", plan)  # nothing tells its devices apart
     on_dla = [layer.name for layer in plan.layers if layer.device != "GPU"]
     loadable = f"{{ForeignNode[{on_dla[0]}...{on_dla[-1]}]}}"
     times = {loadable: 300.0, **{name: 25.0 for name in names if name not in on_dla}}
     nodes = [MeasuredNode(index=0, node=name, median_us=us) for name, us in times.items()]
     run = run.model_copy(update={"nodes": nodes})
     gpu = 25.0 * (len(names) - len(on_dla))
-    assert cost_of(run, "gpu_time", plan) == pytest.approx(500 * gpu / (300 + gpu))
+    assert frame_cost(run, "gpu_time", plan) == pytest.approx(500 * gpu / (300 + gpu))
 
 
 def test_a_plan_that_leaves_the_gpu_alone_costs_it_nothing(net: Network) -> None:
@@ -252,7 +252,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert again.predicted.latency_us == pytest.approx(world.cost(again, "latency"), rel=0.1)
     assert again.measured is not None
     assert set(again.measured.layers.values()) == {"measured"}
-    pins = tuple(Pin(pin.layers, pin.device) for pin in pins_of(found.winner.plan))
+    pins = tuple(Pin(pin.layers, pin.device) for pin in plan_pins(found.winner.plan))
     assert plan_signature(query.plan(replace(query.options, pins=pins))) == found.winner.key
 
 
@@ -305,15 +305,15 @@ def test_what_a_measurement_is_value() -> None:
         throughput_qps=400.0,
         pipelined=Pipelined(frames=3, throughput_qps=800.0),
     )
-    assert cost_of(document, "latency") == 2000.0
-    assert cost_of(document, "throughput") == 1250.0
+    assert frame_cost(document, "latency") == 2000.0
+    assert frame_cost(document, "throughput") == 1250.0
     with pytest.raises(EnvironmentLack) as lack:
-        cost_of(document, "energy")
+        frame_cost(document, "energy")
     assert lack.value.code == "tune.no-power"
     on_dla = SegmentTimes(index=0, device="DLA0", latency_ms={"median": 1.0})
-    assert cost_of(Bench(segments=[on_dla]), "gpu_time") == 0.0
+    assert frame_cost(Bench(segments=[on_dla]), "gpu_time") == 0.0
     with pytest.raises(BoardError):
-        cost_of(Bench(), "gpu_time")
+        frame_cost(Bench(), "gpu_time")
     assert better_by([0.0] * 5, [1.0] * 5).better
     assert not better_by([1.0] * 5, [0.0] * 5).better
     sure = better_by([9.0, 9.1, 9.0, 8.9, 9.0], [10.0, 10.1, 9.9, 10.0, 10.0])

@@ -80,7 +80,7 @@ def again(done: Tuning, path: Path) -> Tuning:
     assert 0 <= tuning.seconds < float("inf")
     if tuning.trials:
         assert tuning.first.runs
-        assert tuning.worlds("").learnt.mean.max() < 99
+        assert tuning.sampled_times("").learnt.mean.max() < 99
         json.dumps(tune_document(tuning, name="x", files={}).to_json(), allow_nan=False)
     return tuning
 
@@ -144,7 +144,7 @@ def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObje
         table_evidence(merged, tuning.space("").index, 1.0)
         fresh = Tuning([tuning.own], tuning.request, tables=[known])
         fresh.trials = tuning.trials
-        assert fresh.worlds("").learnt.mean.max() < 99
+        assert fresh.sampled_times("").learnt.mean.max() < 99
         tune_document(fresh, name="x", files={})
     except EdgekitError as error:
         assert error.code.startswith("profile.")  # noqa: PT017

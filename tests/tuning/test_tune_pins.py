@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.config.schema import PinSection
-from edgekit.tuning.document import pins_of
+from edgekit.tuning.document import plan_pins
 from tests.tries import tries
 
 _NAMES = st.text("ab[*?/.1", min_size=1, max_size=5)
@@ -25,7 +25,7 @@ def plan_of(devices: dict[str, str]) -> Any:
 @settings(max_examples=tries(60))
 @given(st.dictionaries(_NAMES, st.sampled_from(["GPU", "DLA0", "DLA1"]), min_size=1, max_size=12))
 def test_every_layer_is_where_it_was(devices: dict[str, str]) -> None:
-    pins = pins_of(plan_of(devices))
+    pins = plan_pins(plan_of(devices))
     found = {name: pin.device for pin in pins for name in devices if fnmatchcase(name, pin.layers)}
     assert found == devices
     assert len(pins) <= len(devices) + 1
@@ -33,10 +33,10 @@ def test_every_layer_is_where_it_was(devices: dict[str, str]) -> None:
 
 def test_what_is_one_device_but_for_a_layer_takes_two_pins() -> None:
     layers = {f"conv{i}": "DLA0" for i in range(16)}
-    assert pins_of(plan_of({**layers, "erf": "GPU"})) == [
+    assert plan_pins(plan_of({**layers, "erf": "GPU"})) == [
         PinSection(layers="*", device="DLA0"),
         PinSection(layers="erf", device="GPU"),
     ]
-    assert pins_of(plan_of(layers)) == [PinSection(layers="*", device="DLA0")]
+    assert plan_pins(plan_of(layers)) == [PinSection(layers="*", device="DLA0")]
     stem = {f"/stem/{i}": "GPU" for i in range(5)} | {f"/stages/{i}": "DLA0" for i in range(9)}
-    assert len(pins_of(plan_of(stem))) == 2
+    assert len(plan_pins(plan_of(stem))) == 2

@@ -15,7 +15,7 @@ from edgekit.errors import DataError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.plan import query, take
+from edgekit.pipeline.steps.plan import query, with_plan
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.reader import read_profile
@@ -60,7 +60,7 @@ class Reference:
 
     def _build(self, plan: Plan, out: Path) -> tuple[Any, Any]:
         with Pipeline(open_config(self.config), out=out, cache=Cache()) as pipeline:
-            pipeline.context = take(pipeline.context, plan)
+            pipeline.context = with_plan(pipeline.context, plan)
             path = out / "full"
             pipeline.bundle(full=path)
             frame = dict(next(iter(calibration_inputs(pipeline.context))))

@@ -32,14 +32,32 @@ from edgekit.network.module_names import common_module
 from edgekit_device.benchmark.measurement import LATEST_US
 from edgekit_device.protocol.fields import Clock
 
-# A process of a trace: its clock, tracks, slices, counters, marks and flows.
-#
-# Phases of the "Trace Event Format" (Chromium, catapult project): complete events "X", metadata
-# "M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
-
-
 HOST = "host"
 SCHEMA: Final = "edgekit.trace/1"
+# texts of arguments and names that are kept while a file is written
+_KNOWN = 1 << 14
+_MOVED = {"pid", "ts", "id"}  # fields that differ in another trace
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, check_circular=False
+).encode
+#: An event: begin and end in microseconds, category, and JSON text.
+EventLine = tuple[float, float, str, str]
+# half a nanosecond in microseconds: the format has no finer time
+TOLERANCE_US = 0.0005
+# the phases of the format that edgekit writes
+PHASES = ("X", "M", "C", "i", "s", "t", "f")
+# the metadata events that edgekit writes, with the key of their value
+METADATA = {
+    "process_name": "name",
+    "thread_name": "name",
+    "process_labels": "labels",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
+# scopes of an instant: global, process, thread
+_SCOPES = ("g", "p", "t")
+# viewers store nanoseconds in 64 bits, also the end of a slice
+_LATEST_US = 2**62 / 1000
 
 
 class EventArgs(OpenDocument):
@@ -155,28 +173,7 @@ class Trace(Document):
 
 
 Keyed = tuple[int, int, int, int, TraceEvent]
-_KNOWN = 1 << 14
-_MOVED = {"pid", "ts", "id"}  # fields that differ in another trace
-dumps: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=True, allow_nan=False, check_circular=False
-).encode
-#: An event: begin and end in microseconds, category, and JSON text.
-EventLine = tuple[float, float, str, str]
 Events = list[TraceEvent]
-# half a nanosecond in microseconds: the format has no finer time
-TOLERANCE_US = 0.0005
-# the phases of the format that edgekit writes
-PHASES = ("X", "M", "C", "i", "s", "t", "f")
-METADATA = {
-    "process_name": "name",
-    "thread_name": "name",
-    "process_labels": "labels",
-    "process_sort_index": "sort_index",
-    "thread_sort_index": "sort_index",
-}
-_SCOPES = ("g", "p", "t")
-# viewers store nanoseconds in 64 bits, also the end of a slice
-_LATEST_US = 2**62 / 1000
 
 
 def nanoseconds(microseconds: float) -> int:
@@ -205,6 +202,9 @@ def meta(kind: str, pid: int, tid: int, args: EventArgs) -> TraceEvent:
 
 class TraceProcess:
     """A process of the trace; it has a track for the host, the GPU and every DLA core.
+
+    Phases of the "Trace Event Format" (Chromium, catapult project): complete events "X", metadata
+    "M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
 
     Args:
         pid: Process number; also its position in the viewer.
@@ -328,14 +328,7 @@ class TraceProcess:
         return self._tracks.index(track) + 1
 
 
-# Events of a trace as the lines of its file: final text with its time.
-#
-# A large export has millions of events, and making, encoding and checking a dictionary for each
-# takes longer than reading it: ``EventLines`` formats only the parts that differ between events of
-# a kind and encodes names and arguments once.
-
-
-def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> EventLine:
+def event_line(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> EventLine:
     """Returns the line of an existing event, moved to another process and shifted in time.
 
     ``flow`` is its new flow ``id``; None for an event without a flow.
@@ -349,7 +342,12 @@ def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> E
 
 
 class EventLines:
-    """Makes the lines of a process; its clock is added to every ``args`` except counters'."""
+    """Makes the lines of a process; its clock is added to every ``args`` except counters'.
+
+    A large export has millions of events, and making, encoding and checking a dictionary for each
+    takes longer than reading it: ``EventLines`` formats only the parts that differ between events
+    of a kind and encodes names and arguments once.
+    """
 
     def __init__(self, pid: int, clock: Clock) -> None:
         self._pid = f', "pid": {pid}, "tid": '
@@ -607,7 +605,7 @@ def sound_trace(data: bytes) -> Trace | None:
         return None
     events = trace.events
     sound = events and all(
-        _is_sound_slice(one) or not event_faults("", one.to_json()) for one in events
+        _is_sound_slice(event) or not event_faults("", event.to_json()) for event in events
     )
     return trace if sound and not _faults_together(events) else None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.benchmark.measurement import BOARD_MEASURED, MeasuredRun, NodeTime
 from edgekit.benchmark.trace.chrome import HOST, EventArgs, TraceProcess, nanoseconds
-from edgekit.network.module_tree import modules_of
+from edgekit.network.module_tree import layer_modules
 from edgekit.placement.profiles.profile import Profile, booked_rows
 from edgekit_device.protocol.fields import dla_core
 
@@ -117,7 +117,7 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
 
 def with_modules(linked: Linked, network: Network) -> Linked:
     """Returns ``linked``, extended by the modules of the found layers."""
-    module = modules_of(network)
+    module = layer_modules(network)
 
     def find(name: str) -> EventArgs | None:
         found = linked(name)
@@ -126,23 +126,8 @@ def with_modules(linked: Linked, network: Network) -> Linked:
     return find
 
 
-# Places the profiled layers of a segment's run on their devices.
-#
-# Layers were timed in separate runs under the profiler, which slows them: they are placed from the
-# run's start in running order, scaled down together if they exceed the run.
-#
-# A hybrid engine is a segment on two devices. Its loadables are the DLA's, including the wait that
-# the profiler shows after them (as in ``edgekit.placement``); its other layers, and the reformats
-# and copies for the DLA, are the GPU's. Together they fill the whole run, since one device is
-# always busy.
-#
-# Nodes that edgekit adds at a segment's border (quantising or casting the input) are named after
-# the tensor, which another segment's layer wrote. They run in this segment, on its device: they are
-# border conversions of this segment, not time of that layer.
-
-
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LayerSlice:
     """A layer's slice in a run, in whole nanoseconds."""
 
     name: str
@@ -202,15 +187,27 @@ class Owners:
         return self._linked(name) or EventArgs()
 
 
-def laid_layers(
+def layer_slices(
     run: MeasuredRun,
     nodes: Sequence[NodeTime],
     owners: Owners,
     *,
     board: bool,
     within: Collection[str] = (),
-) -> list[Laid]:
+) -> list[LayerSlice]:
     """Places a run's layers; adjacent nodes of the same layer are merged.
+
+    Layers were timed in separate runs under the profiler, which slows them: they are placed from
+    the run's start in running order, scaled down together if they exceed the run.
+
+    A hybrid engine is a segment on two devices. Its loadables are the DLA's, including the wait
+    that the profiler shows after them (as in ``edgekit.placement``); its other layers, and the
+    reformats and copies for the DLA, are the GPU's. Together they fill the whole run, since one
+    device is always busy.
+
+    Nodes that edgekit adds at a segment's border (quantising or casting the input) are named after
+    the tensor, which another segment's layer wrote. They run in this segment, on its device: they
+    are border conversions of this segment, not time of that layer.
 
     Args:
         run: The device's run.
@@ -233,13 +230,13 @@ def laid_layers(
         begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * us
         stop = min(nanoseconds(elapsed), end)
         timed = args.model_copy(update={"measured_us": us})
-        found.append(Laid(name, args.device or run.device, begin, stop, timed))
+        found.append(LayerSlice(name, args.device or run.device, begin, stop, timed))
     return found
 
 
-def parts_of(
-    run: MeasuredRun, layers: Sequence[Laid]
-) -> Iterator[tuple[str, int, int, list[Laid]]]:
+def device_parts(
+    run: MeasuredRun, layers: Sequence[LayerSlice]
+) -> Iterator[tuple[str, int, int, list[LayerSlice]]]:
     """Yields device, start and end of a run's parts by device, each with its layers."""
     start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
     parts = [(device, list(members)) for device, members in groupby(layers, lambda one: one.device)]
@@ -265,9 +262,13 @@ def _grouped(
     for layer, converts, members in groups:
         if layer is None:
             args = owners.fused(members[0].node or "node")
-            name = _shown(members[0])
+            name = _node_text(members[0])
         elif converts:
-            name = f"{_verb(members)} {layer.name}'s output"
+            # a quantisation ends in casts for its readers
+            verb = next(
+                (verb for op, verb in _VERBS.items() if any(n.op == op for n in members)), "convert"
+            )
+            name = f"{verb} {layer.name}'s output"
             args = EventArgs(border_of=layer.name)
         else:
             name, args = layer.name, layer_args(layer)
@@ -276,7 +277,7 @@ def _grouped(
         yield name, sum(node.us for node in members), args.model_copy(update=own)
 
 
-def _shown(node: NodeTime) -> str:
+def _node_text(node: NodeTime) -> str:
     """Returns the displayed name of a node without a layer: its action if edgekit or the
     runtime added it, since such names mean nothing to the reader.
     """
@@ -286,11 +287,6 @@ def _shown(node: NodeTime) -> str:
     if node.op.startswith("Reorder"):
         return "reorder for the next kernel"
     return f"convert {tensor}" if "#" in node.node else node.node or "node"
-
-
-def _verb(nodes: Sequence[NodeTime]) -> str:
-    """Returns the verb for a border's nodes: a quantisation ends in casts for its readers."""
-    return next((verb for op, verb in _VERBS.items() if any(n.op == op for n in nodes)), "convert")
 
 
 def _hybrid(
@@ -305,18 +301,17 @@ def _hybrid(
         yield row.name if layer is None else layer.name, row.us, known.model_copy(update=own)
 
 
-# A profiler's layer times as a frame of a trace, with the DLA's wait on the DLA's track.
-#
-# A profile has durations and an order but no starts: its layers are placed one after the other from
-# 0. A build log has no inference, only timed tactics. The first "... from nvm" of an ``IProfiler``
-# after a loadable is the wait for that loadable (as in ``edgekit.placement``); reformats and copies
-# have a separate track.
-
-
 def profile_process(
     profile: Profile, *, pid: int, dla_cores: int, core: int = 0, linked: Linked | None = None
 ) -> TraceProcess:
     """Makes the process of a profile.
+
+    A profiler's layer times as a frame of a trace, with the DLA's wait on the DLA's track.
+
+    A profile has durations and an order but no starts: its layers are placed one after the other
+    from 0. A build log has no inference, only timed tactics. The first "... from nvm" of an
+    ``IProfiler`` after a loadable is the wait for that loadable (as in ``edgekit.placement``);
+    reformats and copies have a separate track.
 
     Args:
         profile: From ``edgekit.placement.profiles.reader.read_profile``.
@@ -338,7 +333,8 @@ def profile_process(
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
     for row, category in sorted(shown, key=lambda one: one[0].place):
-        args = _args(linked, (row.name, *row.layers)) if linked else EventArgs()
+        found = map(linked, (row.name, *row.layers)) if linked else ()
+        args = next(filter(None, found), EventArgs())
         device = args.device or row.device or ""
         if row.device == "GPU":
             device = "GPU"  # a layer measured on the GPU is shown there, even if planned elsewhere
@@ -359,7 +355,3 @@ def profile_process(
         EventArgs(device=HOST, file_kind=profile.kind, notes=list(profile.notes)),
     )
     return process
-
-
-def _args(linked: Linked, names: tuple[str, ...]) -> EventArgs:
-    return next((found for name in names if (found := linked(name))), EventArgs())

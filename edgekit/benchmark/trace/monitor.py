@@ -12,9 +12,9 @@ from edgekit_device.protocol.fields import Clock
 _MOST = 200_000
 
 
-def _all(monitor: Monitor | None) -> list[Sample]:
+def _all_samples(monitor: Monitor | None) -> list[Sample]:
     samples = [*monitor.idle, *monitor.samples] if monitor else []
-    return sorted(samples, key=lambda one: one.t_s)[:_MOST]
+    return sorted(samples, key=lambda sample: sample.t_s)[:_MOST]
 
 
 def monitor_process(
@@ -35,7 +35,7 @@ def monitor_process(
             the first sample, and a label notes this.
         what: Name of the sampler; a trace may have samples of several.
     """
-    samples = _all(monitor)
+    samples = _all_samples(monitor)
     if not samples:
         return []
     place = CPU_PLACE if clock == CPU_MEASURED else "the board"
@@ -49,7 +49,10 @@ def monitor_process(
 
 def monitor_wall(monitor: Monitor | None) -> float | None:
     """Returns the Unix time of ``t_s`` 0; None if no sample has it."""
-    return next((one.wall - one.t_s for one in _all(monitor) if one.wall is not None), None)
+    return next(
+        (sample.wall - sample.t_s for sample in _all_samples(monitor) if sample.wall is not None),
+        None,
+    )
 
 
 def _add(process: TraceProcess, samples: list[Sample], zero_s: float) -> None:

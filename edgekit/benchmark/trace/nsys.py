@@ -79,11 +79,11 @@ class NsysSpan(NamedTuple):
 
 def thread(number: object) -> tuple[int, int]:
     """Returns (process, thread) of a ``globalTid``."""
-    whole = _whole(number)
+    whole = _int_or_zero(number)
     return whole >> 24 & 0xFFFFFF, whole & 0xFFFFFF
 
 
-def _whole(value: object) -> int:
+def _int_or_zero(value: object) -> int:
     return value if type(value) is int and -_LAST < value < _LAST else 0
 
 
@@ -129,14 +129,18 @@ def ranges(export: Export) -> Iterator[NsysSpan]:
     ):
         words = text if isinstance(text, str) and text else export.text(text_id)
         if kind == _DOMAIN_TYPE and len(domains) < 1 << 12:
-            domains[_whole(domain)] = words
+            domains[_int_or_zero(domain)] = words
         if kind not in _RANGE_TYPES + _MARK_TYPES:
             continue
         times = _times(export, "NVTX_EVENTS", start, end, open_ended=True)
         if times is None:
             continue
         yield NsysSpan(
-            NVTX, words or "range", *times, thread(where), group=domains.get(_whole(domain), "")
+            NVTX,
+            words or "range",
+            *times,
+            thread(where),
+            group=domains.get(_int_or_zero(domain), ""),
         )
 
 
@@ -147,12 +151,14 @@ def host_calls(export: Export) -> Iterator[NsysSpan]:
     for start, end, where, link, name in export.rows(table, columns, "start, end DESC"):
         times = _times(export, table, start, end)
         if times is not None:
-            yield NsysSpan(API, export.text(name) or "call", *times, thread(where), _whole(link))
+            yield NsysSpan(
+                API, export.text(name) or "call", *times, thread(where), _int_or_zero(link)
+            )
 
 
 def device_work(export: Export) -> list[Iterator[NsysSpan]]:
     """Returns the GPU's work, a sorted stream for each table."""
-    return [_kernels(export), _graphs(export), _copies(export), _sets(export)]
+    return [_kernels(export), _graphs(export), _copies(export), _memsets(export)]
 
 
 def _kernels(export: Export) -> Iterator[NsysSpan]:
@@ -163,8 +169,10 @@ def _kernels(export: Export) -> Iterator[NsysSpan]:
         if times is not None:
             name = export.text(short) or export.text(full) or "kernel"
             detail = (("kernel", (export.text(full) or name)[:1000]),)
-            place = (_whole(device), _whole(stream))
-            yield NsysSpan(GPU, name, *times, place, _whole(link), "kernel", detail, _owner(owner))
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            yield NsysSpan(
+                GPU, name, *times, place, _int_or_zero(link), "kernel", detail, _owner(owner)
+            )
 
 
 def _graphs(export: Export) -> Iterator[NsysSpan]:
@@ -174,9 +182,11 @@ def _graphs(export: Export) -> Iterator[NsysSpan]:
     ):
         times = _times(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start, end)
         if times is not None:
-            place = (_whole(device), _whole(stream))
-            name = f"CUDA graph {_whole(graph)}"
-            yield NsysSpan(GPU, name, *times, place, _whole(link), "graph", owner=_owner(owner))
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            name = f"CUDA graph {_int_or_zero(graph)}"
+            yield NsysSpan(
+                GPU, name, *times, place, _int_or_zero(link), "graph", owner=_owner(owner)
+            )
 
 
 def _copies(export: Export) -> Iterator[NsysSpan]:
@@ -190,19 +200,21 @@ def _copies(export: Export) -> Iterator[NsysSpan]:
         "bytes",
         "copyKind",
     )
-    names = copy_names() | _own_names(export)
+    names = copy_names() | _copy_kind_names(export)
     for start, end, device, stream, link, owner, size, kind in export.rows(
         "CUPTI_ACTIVITY_KIND_MEMCPY", columns, "start, end DESC"
     ):
         times = _times(export, "CUPTI_ACTIVITY_KIND_MEMCPY", start, end)
         if times is not None:
             name = names.get(kind, "copy") if type(kind) is int else "copy"
-            place = (_whole(device), _whole(stream))
-            detail = (("bytes", _whole(size)),)
-            yield NsysSpan(GPU, name, *times, place, _whole(link), "copy", detail, _owner(owner))
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            detail = (("bytes", _int_or_zero(size)),)
+            yield NsysSpan(
+                GPU, name, *times, place, _int_or_zero(link), "copy", detail, _owner(owner)
+            )
 
 
-def _own_names(export: Export) -> dict[int, str]:
+def _copy_kind_names(export: Export) -> dict[int, str]:
     """Returns the export's names of copies: CUDA_MEMCPY_KIND_HTOD is HtoD."""
     rows = export.rows("ENUM_CUDA_MEMCPY_OPER", ("id", "name"))
     found = ((kind, _OPERATION.fullmatch(str(name))) for kind, name in rows)
@@ -213,23 +225,18 @@ def _own_names(export: Export) -> dict[int, str]:
     }
 
 
-def _sets(export: Export) -> Iterator[NsysSpan]:
+def _memsets(export: Export) -> Iterator[NsysSpan]:
     columns = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes")
     for start, end, device, stream, link, owner, size in export.rows(
         "CUPTI_ACTIVITY_KIND_MEMSET", columns, "start, end DESC"
     ):
         times = _times(export, "CUPTI_ACTIVITY_KIND_MEMSET", start, end)
         if times is not None:
-            place = (_whole(device), _whole(stream))
-            detail = (("bytes", _whole(size)),)
+            place = (_int_or_zero(device), _int_or_zero(stream))
+            detail = (("bytes", _int_or_zero(size)),)
             yield NsysSpan(
-                GPU, "memset", *times, place, _whole(link), "copy", detail, _owner(owner)
+                GPU, "memset", *times, place, _int_or_zero(link), "copy", detail, _owner(owner)
             )
-
-
-# Samples of GPU_METRICS, and of SOC_METRICS on a Jetson (``timestamp``, ``typeId``, ``metricId``,
-# ``value``); their names are in TARGET_INFO_GPU_METRICS and TARGET_INFO_SOC_METRICS ("SQLite Export
-# Schema Reference" of Nsight Systems 2023 to 2025).
 
 
 class CounterSample(NamedTuple):
@@ -241,7 +248,12 @@ class CounterSample(NamedTuple):
 
 
 def counters(export: Export, table: str) -> Iterator[CounterSample]:
-    """Yields the samples of GPU_METRICS or SOC_METRICS, sorted by time."""
+    """Yields the samples of GPU_METRICS or SOC_METRICS, sorted by time.
+
+    Samples of GPU_METRICS, and of SOC_METRICS on a Jetson (``timestamp``, ``typeId``, ``metricId``,
+    ``value``); their names are in TARGET_INFO_GPU_METRICS and TARGET_INFO_SOC_METRICS ("SQLite
+    Export Schema Reference" of Nsight Systems 2023 to 2025).
+    """
     names: dict[tuple[Any, Any], str] = {}
     columns = ("typeId", "metricId", "metricName")
     for kind, metric, name in export.rows(f"TARGET_INFO_{table}", columns):
@@ -258,11 +270,6 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and -_LAST < value < _LAST  # type: ignore[operator]
 
 
-# While the tables are merged, only open ranges, calls that wait for their work, and the end of each
-# track are kept. A kernel is linked with the TensorRT layer whose NVTX range contains its launch
-# (``targets/_nsys.yaml`` defines the layers' ranges), and by an arrow with the launching call.
-
-
 @dataclass(frozen=True, slots=True)
 class _LaunchCall:
     """The position of a launch (for the arrow to its work) and its layer."""
@@ -274,6 +281,11 @@ class _LaunchCall:
 
 class NsysSource:
     """See ``edgekit.benchmark.trace.sources.TraceSource``.
+
+    While the tables are merged, only open ranges, calls that wait for their work, and the end of
+    each track are kept. A kernel is linked with the TensorRT layer whose NVTX range contains its
+    launch (``targets/_nsys.yaml`` defines the layers' ranges), and by an arrow with the launching
+    call.
 
     Args:
         export: An open export.
@@ -290,7 +302,15 @@ class NsysSource:
         self.machine = _machine(export)
         self._clock: Clock = BOARD_MEASURED if self.machine == "aarch64" else CPU_MEASURED
         self.wall = None if export.started is None else export.started / 1e9
-        self.seconds = _duration(export)
+        durations = export.rows("ANALYSIS_DETAILS", ("startTime", "stopTime"))
+        self.seconds = next(
+            (
+                stop / 1e9
+                for start, stop in durations
+                if type(stop) is int and type(start) is int and 0 <= stop < 1 << 62
+            ),
+            0.0,
+        )
         self.matched: set[str] = set()
         self._tracks: dict[str, tuple[int, list[int]]] = {}  # by name: number, ends of open slices
         self._owned = any("globalPid" in columns for columns in export.tables.values())
@@ -307,9 +327,9 @@ class NsysSource:
         samples = [counters(self.export, table) for table in ("GPU_METRICS", "SOC_METRICS")]
         # at equal times: ranges before the calls in them, calls before their work
         streams: list[Iterator[tuple[int, int, NsysSpan | CounterSample]]] = [
-            _keyed(stream, number) for number, stream in enumerate(spans)
+            _keyed_spans(stream, number) for number, stream in enumerate(spans)
         ]
-        streams += [_counted(stream, len(spans) + n) for n, stream in enumerate(samples)]
+        streams += [_keyed_samples(stream, len(spans) + n) for n, stream in enumerate(samples)]
         # a stream's number is only once in the heap, so the following elements are never compared
         for _, _, item in heapq.merge(*streams):
             if isinstance(item, CounterSample):
@@ -338,7 +358,7 @@ class NsysSource:
             named("process_sort_index", 0, sort_index=pid),
             named("process_labels", 0, labels=self._label),
         ]
-        order = {name: place for place, name in enumerate(sorted(self._tracks, key=_place))}
+        order = {name: place for place, name in enumerate(sorted(self._tracks, key=_track_order))}
         for name, (tid, _) in self._tracks.items():
             found.append(named("thread_name", tid, name=name))
             found.append(named("thread_sort_index", tid, sort_index=order[name]))
@@ -379,7 +399,7 @@ class NsysSource:
         else:
             track, category = f"GPU{device} stream {stream}", "gpu"
         tid = self._tid(track, span.start, span.end)
-        call = self._found_call(span)
+        call = self._calls.pop((span.owner, span.link), None) if span.link else None
         if call and call.layer:
             detail = (*span.detail, ("layer", call.layer))
             yield self._line(span, tid, category, call.layer, detail)
@@ -390,9 +410,6 @@ class NsysSource:
             # the arrow's start is also written only now: a call without work gets no arrow
             start, end = (self._us(call.at), call.tid), (self._us(span.start), tid)
             yield from self._lines.arrow("launch", self._flows + (self._pid << 32), start, end)
-
-    def _found_call(self, span: NsysSpan) -> _LaunchCall | None:
-        return self._calls.pop((span.owner, span.link), None) if span.link else None
 
     def _layer(self, name: str) -> EventArgs | None:
         if self._linked is None:
@@ -459,28 +476,21 @@ def _thread(span: NsysSpan) -> str:
     return f"CPU process {span.place[0]} thread {span.place[1]}"
 
 
-def _place(track: str) -> tuple[int, str]:
+def _track_order(track: str) -> tuple[int, str]:
     order = ("CPU", "GPU", "copies")
     return next((n for n, word in enumerate(order) if track.startswith(word)), 9), track
 
 
-def _keyed(stream: Iterator[NsysSpan], number: int) -> Iterator[tuple[int, int, NsysSpan]]:
+def _keyed_spans(stream: Iterator[NsysSpan], number: int) -> Iterator[tuple[int, int, NsysSpan]]:
     for span in stream:
         yield span.start, number, span
 
 
-def _counted(
+def _keyed_samples(
     stream: Iterator[CounterSample], number: int
 ) -> Iterator[tuple[int, int, CounterSample]]:
     for sample in stream:
         yield sample.at, number, sample
-
-
-def _duration(export: Export) -> float:
-    for start, stop in export.rows("ANALYSIS_DETAILS", ("startTime", "stopTime")):
-        if type(stop) is int and type(start) is int and 0 <= stop < 1 << 62:
-            return stop / 1e9
-    return 0.0
 
 
 def _machine(export: Export) -> str:

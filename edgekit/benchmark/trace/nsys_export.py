@@ -85,15 +85,14 @@ def _file() -> NsysFile:
     return read_facts(NsysFile, data_folder("targets") / "_nsys.yaml", "edgekit.nsys/1")
 
 
-# The work that a file can cause is bounded by its size: a damaged file's pages may form cycles.
-#
-# Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
-# lazily, therefore not every table described below might be present"); every column is optional.
-
-
 @dataclass
 class Export:
     """An open export; the caller must close it.
+
+    The work that a file can cause is bounded by its size: a damaged file's pages may form cycles.
+
+    Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
+    lazily, therefore not every table described below might be present"); every column is optional.
 
     Attributes:
         path: The file.
@@ -195,7 +194,7 @@ def open_export(path: str | Path) -> Export:
         raise DataError("not an SQLite database", code="nsys.form", where=str(path), hint=_HINT)
     export = Export(path, _connect(path, size))
     try:
-        _look(export)
+        _read_tables(export)
         if not export.tables.keys() & {"StringIds", *_META, _EPOCH}:
             raise DataError(
                 "an SQLite database, but not an export of Nsight Systems",
@@ -224,7 +223,7 @@ def _connect(path: Path, size: int) -> sqlite3.Connection:
     return connection
 
 
-def _look(export: Export) -> None:
+def _read_tables(export: Export) -> None:
     """Finds the tables with rows, and the export's metadata."""
     query = export._query
     for (name,) in list(query("SELECT name FROM sqlite_master WHERE type = 'table'")):
@@ -239,11 +238,11 @@ def _look(export: Export) -> None:
         # valid times are after 2001 and before 2554
         if type(started) is int and 10**18 < started < 1 << 64:
             export.started = started
-        export.local_offset_s = _apart(local, utc)
+        export.local_offset_s = _local_offset_s(local, utc)
         break
 
 
-def _apart(local: object, utc: object) -> int | None:
+def _local_offset_s(local: object, utc: object) -> int | None:
     try:
         both = [datetime.fromisoformat(str(text)).replace(tzinfo=None) for text in (local, utc)]
     except ValueError:

@@ -38,12 +38,12 @@ from edgekit.benchmark.trace.chrome import (
 )
 from edgekit.benchmark.trace.layers import (
     Owners,
-    laid_layers,
+    device_parts,
+    layer_slices,
     layers_args,
-    parts_of,
 )
 from edgekit.benchmark.trace.monitor import monitor_process, monitor_wall
-from edgekit.network.module_tree import modules_of
+from edgekit.network.module_tree import layer_modules
 from edgekit.placement.plan import Plan
 from edgekit.text import counted
 from edgekit_device.benchmark.measurement import Measurement
@@ -172,9 +172,9 @@ def _measured(
         nodes = profile.get((run.lane, run.segment), ())
         inside = within.get((run.lane, run.segment), ())
         layers = (
-            laid_layers(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
+            layer_slices(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
         )
-        for device, start, end, own in parts_of(run, layers):
+        for device, start, end, own in device_parts(run, layers):
             track = process.free_track(device, start)
             frames.setdefault((run.lane, run.frame), []).append((track, start))
             process.add(
@@ -323,7 +323,7 @@ def trace_document(
         metadata += named
         slices += own
     slices.sort(key=lambda item: item[:4])
-    module = modules_of(network)
+    module = layer_modules(network)
     return Trace(
         traceEvents=[*metadata, *(event.of_module(module) for *_, event in slices)],
         displayTimeUnit="ms",

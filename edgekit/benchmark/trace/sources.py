@@ -23,7 +23,7 @@ from edgekit.benchmark.measurement import (
     CLOCKS,
     PREDICTED,
     read_measurement,
-    unreadable,
+    unreadable_error,
 )
 from edgekit.benchmark.trace.chrome import (
     HOST,
@@ -36,7 +36,7 @@ from edgekit.benchmark.trace.chrome import (
     TraceFacts,
     TraceProcess,
     checked_trace,
-    line_of,
+    event_line,
     meta,
     nanoseconds,
     sound_trace,
@@ -121,7 +121,7 @@ class PreparedSource:
         for event in self._events:
             own = numbers[event.pid]
             flow = None if event.id is None else (event.id & 0xFFFFFFFF) + (own << 32)
-            yield line_of(event, own, shift_us, flow)
+            yield event_line(event, own, shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
         """See Source."""
@@ -227,7 +227,7 @@ def write_trace(
             name=name,
             processes=written.processes,
             left_out=written.left_out,
-            clocks={one.name: one.clock for one in written.processes},
+            clocks={process.name: process.clock for process in written.processes},
         )
         if target:
             facts = facts.model_copy(update={"target": target})
@@ -276,7 +276,7 @@ class RunTrace:
             flow = event.id
             if flow is not None:
                 flow = flows.setdefault(flow, (pid << 32) + len(flows) + 1)
-            yield line_of(event, numbers[event.pid], shift_us, flow)
+            yield event_line(event, numbers[event.pid], shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
         """See Source."""
@@ -320,7 +320,7 @@ def read_trace_or_bench(path: Path) -> tuple[TraceSource, str]:
         DataError: As ``read_trace``; or the document has no measurement ("trace.empty").
     """
     with collector_held():
-        sound = _sound(path)
+        sound = _read_sound_trace(path)
         if sound:
             return RunTrace(path.name, sound), ""
         document = _json(path)
@@ -336,10 +336,10 @@ def read_trace(path: Path) -> RunTrace:
         DataError: The file is unreadable ("trace.unreadable") or no edgekit trace ("trace.form").
     """
     with collector_held():  # events consist of many objects without cycles
-        return _run_trace(path, _sound(path) or checked_trace(_json(path)))
+        return _run_trace(path, _read_sound_trace(path) or checked_trace(_json(path)))
 
 
-def _sound(path: Path) -> Trace | None:
+def _read_sound_trace(path: Path) -> Trace | None:
     with suppress(OSError):  # load_json reports it
         return sound_trace(read_file(path, _LARGEST_TRACE))
     return None
@@ -404,7 +404,7 @@ def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
     try:
         bench = Bench.model_validate(document)
     except ValidationError as error:
-        raise unreadable(*first_fault(error)) from None
+        raise unreadable_error(*first_fault(error)) from None
     return bench.name, bench.measurement()
 
 
@@ -422,7 +422,13 @@ def times_process(
         DataError: "trace.time": a time is invalid.
     """
     process = TraceProcess(pid, "trtexec's iterations", BOARD_MEASURED, None)
-    zero = min((min(one.start_ms - one.h2d_ms, one.enqueued_ms) for one in iterations), default=0.0)
+    zero = min(
+        (
+            min(iteration.start_ms - iteration.h2d_ms, iteration.enqueued_ms)
+            for iteration in iterations
+        ),
+        default=0.0,
+    )
     if len(iterations) > _MOST:
         process.label = f"the first {_MOST} of {len(iterations)} iterations"
 

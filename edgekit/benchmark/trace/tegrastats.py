@@ -52,7 +52,7 @@ class _TegrastatsBoard(NamedTuple):
         return ", ".join(parts) or "nothing that identifies a board"
 
 
-def one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
+def select_one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
     """Returns the indices of the board's samples, and warnings about the others.
 
     Rails that only some lines have (a cut line, another user's tegrastats) are reported; a single
@@ -65,14 +65,17 @@ def one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
     groups: list[tuple[_TegrastatsBoard, list[int]]] = []
     for at, board in enumerate(boards):
         for number, (known, places) in enumerate(groups):
-            if _alike(known, board):
-                groups[number] = (_joined(known, board), places)
+            if _may_be_same(known, board):
+                merged = _TegrastatsBoard(
+                    known.ram or board.ram, known.cores or board.cores, known.rails | board.rails
+                )
+                groups[number] = (merged, places)
                 places.append(at)
                 break
         else:
             groups.append((board, [at]))
     if len(groups) < 2:
-        return list(range(len(samples))), list(_partly(boards))
+        return list(range(len(samples))), list(_partial_notes(boards))
     groups.sort(key=lambda group: -len(group[1]))
     (first, places), *rest = groups
     others = [group for group in rest if len(group[1]) > _STRAY]
@@ -86,7 +89,7 @@ def one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
         )
     lost = len(samples) - len(places)
     message = f"{counted(lost, 'line')} of another board left out: {rest[0][0]}"
-    return places, [message, *_partly([boards[at] for at in places])]
+    return places, [message, *_partial_notes([boards[at] for at in places])]
 
 
 def _board(sample: Sample) -> _TegrastatsBoard:
@@ -94,7 +97,7 @@ def _board(sample: Sample) -> _TegrastatsBoard:
     return _TegrastatsBoard(int(ram or 0), len(sample.cpu), frozenset(sample.rails_mw))
 
 
-def _alike(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
+def _may_be_same(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
     """Returns True if both can be of the same board; missing values do not count."""
     return (
         (one.ram == other.ram or not one.ram or not other.ram)
@@ -103,11 +106,7 @@ def _alike(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
     )
 
 
-def _joined(one: _TegrastatsBoard, other: _TegrastatsBoard) -> _TegrastatsBoard:
-    return _TegrastatsBoard(one.ram or other.ram, one.cores or other.cores, one.rails | other.rails)
-
-
-def _partly(boards: Sequence[_TegrastatsBoard]) -> Iterator[str]:
+def _partial_notes(boards: Sequence[_TegrastatsBoard]) -> Iterator[str]:
     forms = Counter(board.rails for board in boards)
     if len(forms) > 1:
         most = max(forms, key=len)
@@ -135,7 +134,7 @@ def pauses(walls: Sequence[float | None]) -> Iterator[str]:
         yield f"the log has a gap of {step:.3g} s at sample {at}: it may contain several runs"
 
 
-def other_board(monitor: Monitor, target: Target) -> tuple[str, list[str]]:
+def compare_with_target(monitor: Monitor, target: Target) -> tuple[str, list[str]]:
     """Compares the board of a log with a target.
 
     Returns:
@@ -153,8 +152,8 @@ def other_board(monitor: Monitor, target: Target) -> tuple[str, list[str]]:
         ), []
     notes = []
     gib = target.dram.bytes / (1 << 30)
-    if board.ram and not _fits(board.ram, target):
-        like = _like(board, target)
+    if board.ram and not _fits_memory(board.ram, target):
+        like = _similar_target(board, target)
         differs = f"{board.ram >> 20} MB of memory, but a {target.name} has {gib:g} GiB"
         if like:
             return f"it has {differs}; a {like} has as much", []
@@ -167,27 +166,24 @@ def other_board(monitor: Monitor, target: Target) -> tuple[str, list[str]]:
     return "", notes
 
 
-def _fits(ram: int, target: Target) -> bool:
+def _fits_memory(ram: int, target: Target) -> bool:
     least, most = _MEMORY
     return least * target.dram.bytes <= ram <= most * target.dram.bytes
 
 
-def _like(board: _TegrastatsBoard, target: Target) -> str:
+def _similar_target(board: _TegrastatsBoard, target: Target) -> str:
     """Returns a target with that memory and those rails (modules exist in several sizes)."""
     for name in names():
         other = get(name)
         rails = set(other.rails.total if other.rails else ())
-        if name != target.name and _fits(board.ram, other) and rails and rails <= board.rails:
+        if (
+            name != target.name
+            and _fits_memory(board.ram, other)
+            and rails
+            and rails <= board.rails
+        ):
             return name
     return ""
-
-
-# A tegrastats log, read on the host into a monitor document.
-#
-# A log's lines have a date of whole seconds (from JetPack 5 on) or, if written by another tool, a
-# prefix with the time of reading ("1750866197.24::"). The interval comes from the dates or the
-# caller. A log does not contain the start of a measurement: its first sample above 1.2 times its
-# lowest total is used, and reported.
 
 
 def read_tegrastats(
@@ -198,6 +194,11 @@ def read_tegrastats(
     utc_offset_s: float | None = None,
 ) -> Monitor:
     """Returns the monitor document of a tegrastats log; see ``monitor_of_log``.
+
+    A log's lines have a date of whole seconds (from JetPack 5 on) or, if written by another tool, a
+    prefix with the time of reading ("1750866197.24::"). The interval comes from the dates or the
+    caller. A log does not contain the start of a measurement: its first sample above 1.2 times its
+    lowest total is used, and reported.
 
     Raises:
         DataError: The file cannot be read (``tegrastats.unreadable``), has no line of tegrastats
@@ -269,7 +270,7 @@ def monitor_of_log(
     if other:
         verb = "is" if other == 1 else "are"
         warnings.append(f"{counted(other, 'line')} {verb} none of tegrastats")
-    places, notes = one_board([one.sample for one in found])
+    places, notes = select_one_board([one.sample for one in found])
     found = [found[at] for at in places]
     warnings += [*notes, *pauses([_wall(one) for one in found])]
     interval = interval_ms / 1e3 if interval_ms else _interval(found)
@@ -319,9 +320,9 @@ def _walls(
     Dates are truncated, not rounded: each sample was taken within the second after its date. All
     dates together are about as exact as the interval.
     """
-    if utc_offset_s is None or any(one.stamp is not None for one in samples):
-        return [one.stamp for one in samples]
-    said = [_wall(one) for one in samples]
+    if utc_offset_s is None or any(sample.stamp is not None for sample in samples):
+        return [sample.stamp for sample in samples]
+    said = [_wall(sample) for sample in samples]
     zeros = [wall - at for wall, at in zip(said, times, strict=True) if wall is not None]
     if not zeros:
         return [None] * len(samples)
@@ -332,7 +333,7 @@ def _walls(
 
 def _interval(samples: list[TegrastatsLine]) -> float:
     """Returns the seconds between two lines: from the first to the last change of the date."""
-    walls = [_wall(one) for one in samples]
+    walls = [_wall(sample) for sample in samples]
     changes = [
         number
         for number in range(1, len(walls))
@@ -348,7 +349,7 @@ def _interval(samples: list[TegrastatsLine]) -> float:
 
 def _times(samples: list[TegrastatsLine], interval: float) -> list[float]:
     """Returns the time of each sample: from its prefix, else at constant intervals."""
-    stamps = [one.stamp for one in samples]
+    stamps = [sample.stamp for sample in samples]
     exact = [stamp for stamp in stamps if stamp is not None]
     if len(exact) == len(stamps) and exact == sorted(exact):
         return exact

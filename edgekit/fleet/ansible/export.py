@@ -22,10 +22,10 @@ from edgekit.bundles.sign import allowed_signers_line
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import UsageError
 from edgekit.files import not_written
-from edgekit.fleet.bundles import signer_of
+from edgekit.fleet.bundles import signing_key_line
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, make_waves
-from edgekit.pipeline.boards.addresses import boards_of_config
+from edgekit.pipeline.boards.addresses import config_boards
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Progress
@@ -143,7 +143,7 @@ def export(
         if key not in made:
             made[key] = given or _packed(configs[key], progress)
         of[member.name] = made[key]
-    signers = [_trusted(signer_of(configs[key])) for key in made] if trust_key else []
+    signers = [_trusted(signing_key_line(configs[key])) for key in made] if trust_key else []
     deploy = opened.file.deploy
     return export_ansible(
         folder,
@@ -262,7 +262,7 @@ def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
     if inventory is not None:
         return load_inventory(inventory)
 
-    boards = boards_of_config(config)
+    boards = config_boards(config)
     if not boards:
         raise UsageError(
             "the configuration names no board",
@@ -428,14 +428,14 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
     twice = "Leaves boards with another current bundle alone; --limit restricts it to a wave."
     return {
         "deploy.yml": _to_yaml([deploy], serial),
-        "rollback.yml": _of_role(
+        "rollback.yml": _role_playbook(
             "Go back to the previous release where the bundle is current", "rollback", twice
         ),
-        "serving.yml": _of_role("Show the current release", "serving", "Changes nothing."),
+        "serving.yml": _role_playbook("Show the current release", "serving", "Changes nothing."),
     }
 
 
-def _of_role(name: str, tasks: str, comment: str) -> str:
+def _role_playbook(name: str, tasks: str, comment: str) -> str:
     """Returns a playbook that runs tasks of the role."""
     role = {"name": _ROLE, "tasks_from": tasks}
     play = {

@@ -16,7 +16,7 @@ from edgekit.network.protos import has_bodies, reads, tensor_type
 from edgekit.network.windows import attributes
 
 #: A tensor's ONNX element type and shape.
-Known = tuple[int, tuple[int, ...]]
+TypeAndShape = tuple[int, tuple[int, ...]]
 _INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 BRANCHES = ("then_branch", "else_branch")
 # exporters' trip count for "while the condition is true"; TensorRT's parser reads it the same way
@@ -43,7 +43,7 @@ class Scope(Protocol):
 
     version: int
 
-    def known_as(self, name: str) -> Known | None:
+    def type_and_shape(self, name: str) -> TypeAndShape | None:
         """Returns a tensor's type and shape; None if its shape is unknown."""
 
     def value(self, name: str) -> np.ndarray | None:
@@ -59,7 +59,7 @@ class OuterScope(Scope, Protocol[S_co]):
     def body(
         self,
         graph: onnx.GraphProto,
-        inputs: Mapping[str, Known | None],
+        inputs: Mapping[str, TypeAndShape | None],
         constants: Mapping[str, np.ndarray],
     ) -> S_co:
         """Returns the evaluated body for these inputs, some with constant values."""
@@ -70,7 +70,7 @@ def graphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
     return {item.name: item.g for item in node.attribute if item.HasField("g")}
 
 
-def evaluated(scope: OuterScope[S_co], node: onnx.NodeProto) -> dict[str, S_co]:
+def evaluate_bodies(scope: OuterScope[S_co], node: onnx.NodeProto) -> dict[str, S_co]:
     """Returns the evaluated bodies of an If, a Loop or a Scan by attribute; empty for others.
 
     Raises:
@@ -82,38 +82,38 @@ def evaluated(scope: OuterScope[S_co], node: onnx.NodeProto) -> dict[str, S_co]:
     if "body" not in found:
         return {}
     if node.op_type == "Scan" and scope.version >= _SCAN_SINCE:
-        return {"body": _scanned(scope, node, found["body"])}
+        return {"body": _evaluate_scan(scope, node, found["body"])}
     if node.op_type == "Loop":
-        return {"body": _looped(scope, node, found["body"])}
+        return {"body": _evaluate_loop(scope, node, found["body"])}
     return {}
 
 
-def _looped(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
-    begins = _begins(scope, node) is True
-    inner = _turn(scope, body, node.input[2:], begins)
+def _evaluate_loop(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
+    begins = _starts(scope, node) is True
+    inner = _evaluate_iteration(scope, body, node.input[2:], begins)
     if begins and not _is_true(inner.value(body.output[0].name)):
         # the condition may end the loop, so its value is unknown within the body too
-        inner = _turn(scope, body, node.input[2:], False)
+        inner = _evaluate_iteration(scope, body, node.input[2:], False)
     return inner
 
 
-def _turn(
+def _evaluate_iteration(
     scope: OuterScope[S_co], body: onnx.GraphProto, carried: Iterable[str], begins: bool
 ) -> S_co:
     """Returns an iteration of a Loop's body; ``begins``: its condition is true."""
     index, condition, *states = [value.name for value in body.input]
-    inputs: dict[str, Known | None] = {index: (_INT64, ()), condition: (_BOOL, ())}
+    inputs: dict[str, TypeAndShape | None] = {index: (_INT64, ()), condition: (_BOOL, ())}
     inputs |= dict.fromkeys(states)
     for state, outer in zip(states, carried, strict=False):
-        inputs[state] = scope.known_as(outer)
+        inputs[state] = scope.type_and_shape(outer)
     return scope.body(body, inputs, {condition: np.array(True)} if begins else {})
 
 
-def _scanned(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
-    inputs: dict[str, Known | None] = {}
+def _evaluate_scan(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
+    inputs: dict[str, TypeAndShape | None] = {}
     states = len(node.input) - attributes(node)["num_scan_inputs"]
     for position, (value, outer) in enumerate(zip(body.input, node.input, strict=False)):
-        known = scope.known_as(outer)
+        known = scope.type_and_shape(outer)
         if known is not None and position >= states:
             axis = _axis(node, "scan_input_axes", position - states, len(known[1]))
             known = known[0], (*known[1][:axis], *known[1][axis + 1 :])
@@ -126,7 +126,7 @@ def _axis(node: onnx.NodeProto, name: str, position: int, rank: int) -> int:
     return int(axes[position]) % max(rank, 1) if position < len(axes) else 0
 
 
-def _begins(scope: Scope, node: onnx.NodeProto) -> bool | None:
+def _starts(scope: Scope, node: onnx.NodeProto) -> bool | None:
     """Returns True if a Loop's condition is true at the start; None if data-dependent."""
     name = node.input[1] if len(node.input) > 1 else ""
     if not name:
@@ -144,7 +144,7 @@ def trip_limit(scope: Scope, node: onnx.NodeProto) -> int | None:
     if node.op_type == "Scan":
         if scope.version < _SCAN_SINCE:
             return None
-        known = scope.known_as(node.input[-1])
+        known = scope.type_and_shape(node.input[-1])
         if known is None or not known[1]:
             return None
         last = attributes(node)["num_scan_inputs"] - 1
@@ -161,12 +161,12 @@ def trip_count(scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]) 
     Args:
         scope: The node's graph.
         node: The node.
-        bodies: The node's bodies from :func:`evaluated`.
+        bodies: The node's bodies from :func:`evaluate_bodies`.
     """
     limit = trip_limit(scope, node)
     if node.op_type == "Scan" or "body" not in bodies:
         return limit if node.op_type == "Scan" else None
-    begins = _begins(scope, node)
+    begins = _starts(scope, node)
     # the limit is computed
     if begins is None or (limit is None and node.input[0] and scope.value(node.input[0]) is None):
         return None
@@ -175,19 +175,19 @@ def trip_count(scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]) 
     body = graphs(node)["body"]
     goes_on = bodies["body"].value(body.output[0].name)
     if goes_on is None:
-        return _counted(scope, node, body, limit)
+        return _count_iterations(scope, node, body, limit)
     if _is_true(goes_on):
         return limit
     return 1 if limit is None else min(1, limit)
 
 
-def _counted(
+def _count_iterations(
     scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto, limit: int | None
 ) -> int | None:
     """Counts iterations by running the nodes of the condition; None if it depends on data."""
     states = {value.name: at for at, value in enumerate(body.input[2:])}
     result = body.output[0].name
-    part = _deciding(scope, body, states, result)
+    part = _condition_nodes(scope, body, states, result)
     if part is None:
         return None
     nodes, used, constants = part
@@ -227,7 +227,7 @@ def _counted(
     return limit if limit is not None and limit <= _MOST_COUNTED else None
 
 
-def _deciding(
+def _condition_nodes(
     scope: Scope, body: onnx.GraphProto, states: Mapping[str, int], result: str
 ) -> tuple[list[onnx.NodeProto], list[str], dict[str, np.ndarray]] | None:
     """Returns the nodes, the carried tensors and the constants of a condition; None if
@@ -263,7 +263,7 @@ def _deciding(
     return [inner for inner in body.node if id(inner) in needed], list(used), constants
 
 
-def results(
+def result_types(
     scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]
 ) -> dict[str, onnx.TypeProto]:
     """Returns the types of a node's results as far as its bodies determine them.
@@ -273,7 +273,7 @@ def results(
     """
     outer = graphs(node)
     if node.op_type == "If":
-        return _of_branches(node, outer, bodies) if len(bodies) == len(BRANCHES) else {}
+        return _branch_results(node, outer, bodies) if len(bodies) == len(BRANCHES) else {}
     if not bodies:
         return {}
     body, inner = outer["body"], bodies["body"]
@@ -283,12 +283,12 @@ def results(
     trips = trip_count(scope, node, bodies)
     found = {}
     for position, (value, name) in enumerate(zip(body.output[first:], node.output, strict=False)):
-        known = inner.known_as(value.name)
+        known = inner.type_and_shape(value.name)
         if not name or known is None:
             continue
         elem, shape = known
         if position < len(carried):
-            if scope.known_as(carried[position]) == known:
+            if scope.type_and_shape(carried[position]) == known:
                 found[name] = tensor_type(elem, shape)
         elif trips is not None:
             at = position - len(carried)
@@ -297,11 +297,13 @@ def results(
     return found
 
 
-def _of_branches(
+def _branch_results(
     node: onnx.NodeProto, outer: Mapping[str, onnx.GraphProto], bodies: Mapping[str, Scope]
 ) -> dict[str, onnx.TypeProto]:
     found = {}
-    sides = [[bodies[at].known_as(value.name) for value in outer[at].output] for at in BRANCHES]
+    sides = [
+        [bodies[at].type_and_shape(value.name) for value in outer[at].output] for at in BRANCHES
+    ]
     for name, one, other in zip(node.output, *sides, strict=False):
         if name and one is not None and one == other:
             found[name] = tensor_type(*one)

@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.model import Constant, Deferred, DeferredStep, real
+from edgekit.network.model import Constant, Deferred, DeferredStep, materialise
 from edgekit.network.protos import has_bodies
 from edgekit.network.windows import attributes
 
@@ -120,14 +120,16 @@ def foldable(
     if node.op_type in VIEWS:
         return True
     if node.op_type in _REPEATS:
-        _fits(node, shapes[node.output[0]])
+        _check_size(node, shapes[node.output[0]])
         return True
     before = sum(constants[name].size for name in inputs)
     after = sum(math.prod(shapes[name]) for name in node.output if name)
     return after <= before + _LARGEST_GROWTH
 
 
-def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
+def fold_constant_of_shape(
+    node: onnx.NodeProto, constants: Mapping[str, Constant]
+) -> np.ndarray | None:
     """Returns the output of a valid ConstantOfShape; None for any other node.
 
     Light models have hundreds of such nodes instead of weights: they need no inference.
@@ -142,7 +144,7 @@ def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndar
     given = constants.get(node.input[0])
     if given is None or given.dtype.name != "int64" or given.ndim != 1:
         return None
-    sizes = real(given)
+    sizes = materialise(given)
     if (sizes < 0).any():
         return None
     try:
@@ -152,10 +154,10 @@ def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndar
         return None
     if fill.size != 1 or fill.dtype.kind not in "fiub":
         return None
-    return _repeat(fill, _fits(node, tuple(sizes.tolist())))
+    return _repeat(fill, _check_size(node, tuple(sizes.tolist())))
 
 
-def _fits(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _check_size(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]:
     count = math.prod(shape)
     if count > _LARGEST_REPEAT:
         raise ModelError(
@@ -200,7 +202,7 @@ def fold(
         return {first: np.broadcast_to(constants[node.input[0]], shape)}
     if node.op_type == "ConstantOfShape":
         return {first: _repeat(_fill(node), shape)}
-    expected = outputs_of(node, types)
+    expected = output_types(node, types)
     quick = fold_with_numpy(node, constants)
     if quick is not None and (quick.shape, quick.dtype) == expected[first]:
         return {first: quick}
@@ -250,7 +252,7 @@ def evaluator(
         return None
 
 
-def outputs_of(
+def output_types(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Returns shape and NumPy type of a node's outputs by name."""
@@ -293,7 +295,7 @@ def _shape(proto: onnx.TypeProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in proto.tensor_type.shape.dim)
 
 
-class Patience:
+class LazyFolding:
     """Selects the nodes to fold lazily: large nodes, and further nodes after a total size."""
 
     def __init__(self) -> None:
@@ -315,7 +317,9 @@ class Patience:
             version: The ai.onnx opset.
         """
         read = {name: constants[name] for name in node.input if name}
-        if not self._waits(node, read, types) or not _can(node, read, types, version):
+        if not self._should_defer(node, read, types) or not _can_compute(
+            node, read, types, version
+        ):
             return None
         names = list(read)
 
@@ -333,10 +337,10 @@ class Patience:
         step = DeferredStep(list(read.values()), compute)
         return {
             name: Deferred(step, name, shape, dtype)
-            for name, (shape, dtype) in outputs_of(node, types).items()
+            for name, (shape, dtype) in output_types(node, types).items()
         }
 
-    def _waits(
+    def _should_defer(
         self,
         node: onnx.NodeProto,
         read: Mapping[str, Constant],
@@ -346,7 +350,7 @@ class Patience:
             return True
         if node.op_type in VIEWS or node.op_type in _SLICES or node.op_type == "Expand":
             return False
-        made = [math.prod(s) * d.itemsize for s, d in outputs_of(node, types).values()]
+        made = [math.prod(s) * d.itemsize for s, d in output_types(node, types).values()]
         sizes = [*made, *(value.nbytes for value in read.values())]
         if node.op_type == "Gather":
             # it reads no more than its output
@@ -357,7 +361,7 @@ class Patience:
         return False
 
 
-def _can(
+def _can_compute(
     node: onnx.NodeProto,
     read: Mapping[str, Constant],
     types: Mapping[str, onnx.TypeProto],
@@ -367,13 +371,13 @@ def _can(
     if node.op_type in VIEWS or node.op_type == "Expand":
         return True
     if node.op_type in _TRIED:
-        return _tried(node, read, types, version)
+        return _computes_small(node, read, types, version)
     if node.op_type == "Gather":
-        return _inside(node, read)
+        return _indices_in_range(node, read)
     return node.op_type in _MOVES and evaluator(node, types, version) is not None
 
 
-def _tried(
+def _computes_small(
     node: onnx.NodeProto,
     read: Mapping[str, Constant],
     types: Mapping[str, onnx.TypeProto],
@@ -387,16 +391,16 @@ def _tried(
     small: dict[str, np.ndarray] = {}
     for name, value in read.items():
         axes = node.op_type in _REDUCTIONS and name != node.input[0]
-        small[name] = real(value) if axes else np.ones((1,) * value.ndim, value.dtype)
+        small[name] = materialise(value) if axes else np.ones((1,) * value.ndim, value.dtype)
     values = run(node, small, types, version)
-    wanted = {name: dtype for name, (_, dtype) in outputs_of(node, types).items()}
+    wanted = {name: dtype for name, (_, dtype) in output_types(node, types).items()}
     return values is not None and {n: v.dtype for n, v in values.items()} == wanted
 
 
-def _inside(node: onnx.NodeProto, read: Mapping[str, Constant]) -> bool:
+def _indices_in_range(node: onnx.NodeProto, read: Mapping[str, Constant]) -> bool:
     """Returns True if a Gather's indices are in range: otherwise the reference must raise its error
     now."""
-    data, index = read[node.input[0]], real(read[node.input[1]])
+    data, index = read[node.input[0]], materialise(read[node.input[1]])
     axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
     length = data.shape[axis]
     return bool(((index >= -length) & (index < length)).all())

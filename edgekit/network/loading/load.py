@@ -20,9 +20,9 @@ from edgekit.network import files, protos
 from edgekit.network.loading import validation
 from edgekit.network.loading.axes import is_batch, is_fixed
 from edgekit.network.loading.opaque import opaque_notes
-from edgekit.network.loading.raising import RAISED, raised
+from edgekit.network.loading.raising import RAISED, raise_opset
 from edgekit.network.loading.shapes import Evaluation
-from edgekit.network.loading.zero_points import give_zero_points
+from edgekit.network.loading.zero_points import add_zero_points
 from edgekit.network.model import (
     Constant,
     Deferred,
@@ -30,8 +30,8 @@ from edgekit.network.model import (
     Model,
     copy_metadata,
     entries,
-    frozen,
-    real,
+    materialise,
+    read_only,
     weight_arrays,
 )
 from edgekit.network.module_names import keep_module_names, stack_trace
@@ -39,8 +39,8 @@ from edgekit.network.plugins import Plugin, check_used
 from edgekit.network.protos import (
     UNLISTED,
     dtype_name,
-    elem_of,
     is_plugin,
+    onnx_elem_type,
     reachable,
     reads,
     rename_reads,
@@ -93,23 +93,24 @@ def emit(
 
     ``domains`` has the versions of operator sets other than ai.onnx.
     """
-    nodes = _settle_outputs(state, inputs, outputs)
+    nodes = _restore_output_names(state, inputs, outputs)
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
     _drop_unused_outputs(nodes, read, state.version)
-    roles = roles_of(nodes)
+    roles = weight_roles(nodes)
     weights: dict[str, Constant] = {}
     initializers = []
     for tensor in read:
         if tensor not in state.constants:
             continue
         value = state.constants[tensor]
-        value = value if isinstance(value, Deferred) else frozen(value)
+        value = value if isinstance(value, Deferred) else read_only(value)
         if is_weight(value, roles.get(tensor, set())):
             weights[tensor] = value
             initializers.append(stub(tensor, value))
         else:
-            initializers.append(_inline(tensor, real(value)))
+            array = np.array(materialise(value), order="C")
+            initializers.append(numpy_helper.from_array(array, tensor))
     ends = frozenset(outputs)
     graph = helper.make_graph(
         nodes,
@@ -141,7 +142,7 @@ def stub(name: str, value: Constant) -> onnx.TensorProto:
     """Returns an initializer without data, in the form for which ONNX Runtime accepts values."""
     tensor = onnx.TensorProto(
         name=name,
-        data_type=elem_of(value.dtype),
+        data_type=onnx_elem_type(value.dtype),
         dims=value.shape,
         data_location=onnx.TensorProto.EXTERNAL,
     )
@@ -150,7 +151,7 @@ def stub(name: str, value: Constant) -> onnx.TensorProto:
     return tensor
 
 
-def _settle_outputs(
+def _restore_output_names(
     state: Evaluation, inputs: Sequence[str], outputs: Sequence[str]
 ) -> list[onnx.NodeProto]:
     """Restores the names of outputs whose Identity node was removed, and returns the nodes."""
@@ -204,7 +205,7 @@ def _drop_unused_outputs(
             del node.output[-1]
 
 
-def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
+def weight_roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     roles: dict[str, set[tuple[str, int]]] = {}
     for node in nodes:
         for index, tensor in enumerate(node.input):
@@ -215,7 +216,7 @@ def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]
 
 def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     # packed and 8-bit float types have no NumPy layout that ONNX Runtime accepts by reference
-    name = dtype_name(elem_of(value.dtype))
+    name = dtype_name(onnx_elem_type(value.dtype))
     if value.dtype.kind not in "fiub" and name != "bfloat16":
         return False
     if value.nbytes >= _WEIGHT_BYTES:
@@ -225,10 +226,6 @@ def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     if any(index in _PARAMETERS.get(op, set()) for op, index in roles):
         return False
     return value.size > 1 or any(op in _WEIGHT_OPS for op, _ in roles)
-
-
-def _inline(name: str, value: np.ndarray) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.array(value, order="C"), name)
 
 
 def _info(state: Evaluation, name: str) -> onnx.ValueInfoProto:
@@ -249,7 +246,7 @@ def _shape(state: Evaluation, name: str) -> tuple[int, ...]:
 
 def _type(state: Evaluation, name: str) -> int:
     if name in state.constants:
-        return elem_of(state.constants[name].dtype)
+        return onnx_elem_type(state.constants[name].dtype)
     return state.types[name]
 
 
@@ -291,7 +288,7 @@ def load(
     proto, weights = files.read(path)
     fix_inputs(proto.graph, values or {})
     try:
-        validation.size(proto.graph)
+        validation.check_node_count(proto.graph)
         check_used(plugins, proto)
         return canonical(
             proto,
@@ -413,35 +410,35 @@ def canonical(
         ModelError: see :func:`load`.
     """
     version = validation.opset(proto)
-    validation.text(proto.graph)
+    validation.check_names_are_text(proto.graph)
     if version < RAISED:
-        copy, version = raised(proto, version), RAISED
+        copy, version = raise_opset(proto, version), RAISED
     else:
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
     calls: dict[str, Folded] = {}
     if copy.functions:
-        calls = _calls(copy)
-        copy = _inlined(copy)
-        validation.size(copy.graph)
+        calls = _function_calls(copy)
+        copy = _inline_functions(copy)
+        validation.check_node_count(copy.graph)
     graph = copy.graph
     files.embed(graph, base_folder)
     protos.name_nodes(graph.node)
     protos.name_inner_nodes(graph.node)
-    validation.names(graph)
+    validation.check_names_unique(graph)
     values = {
-        name: value if isinstance(value, Deferred) else frozen(value)
+        name: value if isinstance(value, Deferred) else read_only(value)
         for name, value in entries(weights or {}).items()
     }
-    constants = constants_of(graph, values, base_folder)
-    quantised = give_zero_points(graph.node, constants)
+    constants = read_constants(graph, values, base_folder)
+    quantised = add_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = protos.sort(nodes, defined)
-    wanted = outputs_of(graph, nodes, defined, outputs)
+    wanted = select_outputs(graph, nodes, defined, outputs)
     nodes = protos.reachable(nodes, wanted, defined)
-    validation.operators(nodes, version)
+    validation.check_operators(nodes, version)
     used = {name for node in nodes for name in protos.reads(node)} | set(wanted)
     written = {name for node in nodes for name in node.output if name}
     given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
@@ -450,7 +447,13 @@ def canonical(
     inputs = [value for value in inputs if value.name in used]
     fixed, notes = validation.input_shapes(inputs, sizes, batch, proto)
     state = Evaluation(
-        version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given, plugins
+        version,
+        constants,
+        fixed,
+        _declared_types(graph, inputs, fixed),
+        known or {},
+        given,
+        plugins,
     )
     state.run(nodes)
     domains = {item.domain: item.version for item in copy.opset_import}
@@ -458,7 +461,10 @@ def canonical(
     traces = {node.name: trace for node in nodes if (trace := stack_trace(node))}
     stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
-    folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
+    folded = {
+        **calls,
+        **_folded_nodes(graph.node, values, state, {n.name for n in stripped.graph.node}),
+    }
     notes += quantised
     model = Model(stripped, arrays, None, source, folded, notes, traces, tuple(plugins))
     if state.plugins or state.unknown:
@@ -466,11 +472,11 @@ def canonical(
     return model
 
 
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     import onnx.checker
     import onnx.inliner
 
-    validation.calls(proto)
+    validation.check_calls(proto)
     try:
         return onnx.inliner.inline_local_functions(proto)
     except (onnx.checker.ValidationError, RuntimeError, ValueError, IndexError) as error:
@@ -482,7 +488,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
+def _function_calls(proto: onnx.ModelProto) -> dict[str, Folded]:
     """Returns the named nodes that call the file's own functions."""
     functions = {(function.domain, function.name) for function in proto.functions}
     return {
@@ -492,7 +498,7 @@ def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
     }
 
 
-def _folded(
+def _folded_nodes(
     nodes: Iterable[onnx.NodeProto],
     given: Collection[str],
     state: Evaluation,
@@ -507,19 +513,18 @@ def _folded(
             found[node.name] = Folded(reason, tuple(node.input), tuple(node.output))
     if not state.alias:
         return found
+    alias = state.alias
     for name, gone in found.items():
-        now = [_current(output, state.alias) for output in gone.outputs]
+        # an alias of a tensor that was renamed to the graph's output: two steps at most
+        now = [
+            alias.get(alias.get(output, output), alias.get(output, output))
+            for output in gone.outputs
+        ]
         found[name] = replace(gone, outputs=tuple(dict.fromkeys((*gone.outputs, *now))))
     return found
 
 
-def _current(name: str, alias: Mapping[str, str]) -> str:
-    # an alias of a tensor that was renamed to the graph's output: two steps at most
-    name = alias.get(name, name)
-    return alias.get(name, name)
-
-
-def constants_of(
+def read_constants(
     graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
 ) -> dict[str, Constant]:
     constants: dict[str, Constant] = {}
@@ -539,7 +544,7 @@ def constants_of(
             external.append(tensor)
         else:
             try:
-                constants[tensor.name] = frozen(numpy_helper.to_array(tensor))
+                constants[tensor.name] = read_only(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError) as error:
                 raise ModelError(
                     f"the data of initializer {tensor.name!r} do not match its shape "
@@ -559,7 +564,7 @@ def constants_of(
     return {**constants, **given}
 
 
-def outputs_of(
+def select_outputs(
     graph: onnx.GraphProto,
     nodes: Sequence[onnx.NodeProto],
     known: set[str],
@@ -604,7 +609,7 @@ def outputs_of(
     return list(dict.fromkeys(wanted))
 
 
-def _declared(
+def _declared_types(
     graph: onnx.GraphProto,
     inputs: Sequence[onnx.ValueInfoProto],
     fixed: Mapping[str, tuple[int, tuple[int, ...]]],

@@ -16,7 +16,7 @@ import onnx
 from onnx import ValueInfoProto, helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import LEFT, PLUGIN, SHAPES, Node, OnnxGraph, proto_of
+from edgekit.network.graph import LEFT, PLUGIN, SHAPES, Node, OnnxGraph, node_proto
 from edgekit.network.model import Model, copy_metadata
 from edgekit.network.operators import has_importer, operator_table
 from edgekit.network.protos import RUNTIMES, elem_named, reachable
@@ -26,7 +26,7 @@ _QUIET = 4
 _SHOWN = 4
 
 
-def plugin_of(node: Node) -> dict[str, str]:
+def plugin_creator_key(node: Node) -> dict[str, str]:
     """Returns name, version and namespace of the plugin that TensorRT's parser looks up (guide,
     9.3)."""
     return {
@@ -44,17 +44,17 @@ def plugin_notes(graph: OnnxGraph, only: Collection[str] | None = None) -> tuple
         if only is not None and node.name not in only:
             continue
         if graph.opaque.get(node.name) == PLUGIN and not has_importer(node.op):
-            found = plugin_of(node)
+            found = plugin_creator_key(node)
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
             name = f"{found['plugin']}, version {found['plugin_version']}{space}"
             who = f"the board's TensorRT needs the plugin {name}"
             if found["plugin"] in operator_table().plugins.names:
                 who = f"TensorRT ships the plugin {name}"
             users.setdefault(who, []).append(node.name)
-    return _with_users(users)
+    return _describe_users(users)
 
 
-def _with_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _describe_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return tuple(
         f"{who} ({listed(nodes, _SHOWN)}): "
         f"{'one GPU layer' if len(nodes) == 1 else counted(len(nodes), 'GPU layer')} "
@@ -84,7 +84,7 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
         if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
             who = f"edgekit does not know which layers TensorRT's parser writes for {node.op}"
             users.setdefault(who, []).append(node.name)
-    notes = [*left_notes(graph), *plugin_notes(graph), *_with_users(users)]
+    notes = [*left_notes(graph), *plugin_notes(graph), *_describe_users(users)]
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:
         first = next(iter(graph.unknown))
@@ -133,7 +133,7 @@ def before_opaque(model: Model) -> Model:
             hint="use edgekit check and plan, or export the network without that node",
         )
     outputs = list(dict.fromkeys(ends))
-    needed = reachable([proto_of(node) for node in remaining], outputs, graph.initializers)
+    needed = reachable([node_proto(node) for node in remaining], outputs, graph.initializers)
     part = model.cut({node.name for node in needed}, graph.inputs, outputs)
     copy_metadata(model.proto, part.proto)
     return replace(part, folded=model.folded, notes=model.notes)

@@ -10,15 +10,15 @@ import onnx
 from edgekit.network import files, protos
 from edgekit.network.loading import validation
 from edgekit.network.loading.load import (
-    constants_of,
     fix_inputs,
     is_weight,
-    outputs_of,
-    roles_of,
+    read_constants,
+    select_outputs,
     stub,
+    weight_roles,
 )
-from edgekit.network.loading.raising import RAISED, raised
-from edgekit.network.model import Model, frozen, real
+from edgekit.network.loading.raising import RAISED, raise_opset
+from edgekit.network.model import Model, materialise, read_only
 from edgekit.network.ranges import Profile
 
 
@@ -46,27 +46,29 @@ def load_open(
     fix_inputs(proto.graph, values or {})
     version = validation.opset(proto)
     if version < RAISED:
-        proto = raised(proto, version)
+        proto = raise_opset(proto, version)
     graph = proto.graph
     files.embed(graph, source.parent)
     protos.name_nodes(graph.node)
-    constants = constants_of(graph, {n: frozen(v) for n, v in weights_of.items()}, source.parent)
+    constants = read_constants(
+        graph, {n: read_only(v) for n, v in weights_of.items()}, source.parent
+    )
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = protos.sort(list(graph.node), defined)
-    wanted = outputs_of(graph, nodes, defined, outputs)
+    wanted = select_outputs(graph, nodes, defined, outputs)
     nodes = protos.reachable(nodes, wanted, defined)
     for value in inputs:
         _set_axes(value, profiles)
     known = {value.name: value for value in (*graph.output, *graph.value_info)}
-    roles, weights, kept = roles_of(nodes), {}, []
+    roles, weights, kept = weight_roles(nodes), {}, []
     read = {name for node in nodes for name in protos.reads(node)} | set(wanted)
     for tensor in graph.initializer:
         if tensor.name not in read:
             continue
         constant = constants[tensor.name]
         if is_weight(constant, roles.get(tensor.name, set())):
-            weights[tensor.name] = real(constant)
+            weights[tensor.name] = materialise(constant)
             kept.append(stub(tensor.name, constant))
         else:
             kept.append(tensor)

@@ -115,10 +115,10 @@ def _rule(
 ) -> _Rule:
     """Returns the first rule that applies: the file's metadata, then its kind of network."""
     shapes = [value.type.tensor_type.shape.dim for value in graph.output]
-    own = _of_metadata(metadata)
+    own = _metadata_rule(metadata)
     if own is not None:
         return own
-    pictures = list(_pictures(inputs))
+    pictures = list(_picture_inputs(inputs))
     height = pictures[0][0] if pictures else None
     # few numbers per position may be a detector's boxes, but after a Softmax they are classes
     lines = any(
@@ -143,7 +143,13 @@ def _rule(
             f"a text recogniser takes lines of height {own_height} ({why})",
         )
     names = [value.name for value in graph.output]
-    if len(shapes) == 1 and _is_map(shapes[0]):
+    # maps with one channel and a dynamic height
+    maps = [
+        dims
+        for dims in shapes
+        if len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
+    ]
+    if len(shapes) == 1 and maps:
         return _Rule(
             640,
             640,
@@ -168,7 +174,7 @@ def _rule(
     )
 
 
-def _pictures(
+def _picture_inputs(
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> Iterator[tuple[int | None, int | None]]:
     """Yields a pair for each picture input: the height if static, else None; and 0 if height and
@@ -183,14 +189,14 @@ def _pictures(
             yield height.dim_value if is_fixed(height) else None, 0 if both else None
 
 
-def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
+def _metadata_rule(metadata: Mapping[str, str]) -> _Rule | None:
     """Returns the rule from Ultralytics' metadata ``imgsz`` and ``stride``; None without them."""
-    sides = _numbers(metadata.get("imgsz", ""))
+    sides = _parse_numbers(metadata.get("imgsz", ""))
     if len(sides) == 1:
         sides *= 2
     if len(sides) != 2:
         return None
-    step = max((*_numbers(metadata.get("stride", "")), 1))
+    step = max((*_parse_numbers(metadata.get("stride", "")), 1))
     height, width = sides
     least = tuple(max(step, side // 2 // step * step) for side in sides)
     words = f"{height}x{width} is the size in the file's metadata (imgsz"
@@ -203,7 +209,7 @@ def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
     )
 
 
-def _numbers(text: str) -> list[int]:
+def _parse_numbers(text: str) -> list[int]:
     try:
         value = ast.literal_eval(text.strip() or "[]")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -219,11 +225,6 @@ def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:
         return False
     axis = next((one.i for one in node.attribute if one.name == "axis"), -1)
     return axis in (-1, 2)
-
-
-def _is_map(dims: Dims) -> bool:
-    """Returns True if an output is a map with a single channel and a dynamic height."""
-    return len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
 
 
 def _is_detector(names: Sequence[str], shapes: Sequence[Dims]) -> bool:

@@ -51,7 +51,7 @@ _OLD_ATTRIBUTES = frozenset({_BUFFERS, "broadcast", "is_test", "output_sequence"
 _AGAIN = "export it again with opset 9 or later"
 
 
-def raised(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
+def raise_opset(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """Returns a copy of a model of an opset before 7 in the form of opset 7.
 
     Args:
@@ -103,12 +103,16 @@ class _Raising:
         if node.op_type in _BROADCASTS:
             yield from self._broadcast(node)
         elif node.op_type == "PRelu":
-            yield from self._slopes(node)
+            yield from self._reshape_slopes(node)
         elif node.op_type in _DROPPED:
-            self._drop(node)
-        elif node.op_type in _FORMS and self._changed(node):
+            for name in _DROPPED[node.op_type]:
+                value = _pop(node, name)
+                trains = node.op_type == "BatchNormalization" or len(node.output) > 1
+                if name == "is_test" and value == 0 and trains:
+                    self._refuse(node, "it is in training mode")
+        elif node.op_type in _FORMS and self._has_changed(node):
             _FORMS[node.op_type](self, node)
-        elif node.op_type == "Tile" and self._changed(node):
+        elif node.op_type == "Tile" and self._has_changed(node):
             self._refuse(node, "it repeats along one axis")
         yield node
 
@@ -116,9 +120,9 @@ class _Raising:
         """Returns True if a node has another meaning, or none, in opset 7."""
         if any(item.name in _OLD_ATTRIBUTES for item in node.attribute):
             return True
-        return node.op_type in {*_FORMS, "PRelu", "Tile"} and self._changed(node)
+        return node.op_type in {*_FORMS, "PRelu", "Tile"} and self._has_changed(node)
 
-    def _changed(self, node: onnx.NodeProto) -> bool:
+    def _has_changed(self, node: onnx.NodeProto) -> bool:
         """Returns True if opset 7 has another form of a node's operator."""
         try:
             own = defs.get_schema(node.op_type, self._version)
@@ -136,13 +140,6 @@ class _Raising:
             where=name,
             hint=_AGAIN,
         )
-
-    def _drop(self, node: onnx.NodeProto) -> None:
-        for name in _DROPPED[node.op_type]:
-            value = _pop(node, name)
-            trains = node.op_type == "BatchNormalization" or len(node.output) > 1
-            if name == "is_test" and value == 0 and trains:
-                self._refuse(node, "it is in training mode")
 
     def _broadcast(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Appends dimensions of size 1 to the second input, so that it broadcasts as in NumPy."""
@@ -164,10 +161,11 @@ class _Raising:
             self._refuse(node, f"it broadcasts {second} dimensions from axis {axis} of {first} on")
         yield from self._extend(node, second, behind)
 
-    def _slopes(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    def _reshape_slopes(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Reshapes the slopes of PRelu, of which there was one for each channel."""
         first, second = self._rank(node.input[0]), self._rank(node.input[1])
-        if second != 1 or self._is_single(node.input[1]):
+        slopes = self._constants.get(node.input[1])
+        if second != 1 or (slopes is not None and list(slopes.dims) == [1]):
             return
         if first is None:
             self._refuse(
@@ -176,10 +174,6 @@ class _Raising:
             return
         if first > 2:
             yield from self._extend(node, 1, first - 2)
-
-    def _is_single(self, name: str) -> bool:
-        tensor = self._constants.get(name)
-        return tensor is not None and list(tensor.dims) == [1]
 
     def _extend(self, node: onnx.NodeProto, rank: int, behind: int) -> Iterator[onnx.NodeProto]:
         name = node.input[1]

@@ -13,30 +13,38 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import LayerSource, Node
-from edgekit.network.loading.bodies import evaluated, results
-from edgekit.network.loading.folding import Patience, constant, fold, foldable, repeated
+from edgekit.network.loading.bodies import evaluate_bodies, result_types
+from edgekit.network.loading.folding import (
+    LazyFolding,
+    constant,
+    fold,
+    fold_constant_of_shape,
+    foldable,
+)
 from edgekit.network.loading.opaque import inferred_plugin
 from edgekit.network.loading.validation import MOST_ELEMENTS, no_size
-from edgekit.network.model import Constant, Folded, real
+from edgekit.network.model import Constant, Folded, materialise
 from edgekit.network.plugins import CODE, Plugin, plugin_for
 from edgekit.network.protos import (
     FLOAT,
     STRING,
     UNLISTED,
-    elem_of,
     free_name,
     has_bodies,
     is_plugin,
     name_nodes,
+    onnx_elem_type,
     reads,
     rename_reads,
     sort,
     tensor_type,
 )
-from edgekit.network.windows import POOLS, attributes, floored, pooled
+from edgekit.network.windows import POOLS, attributes, pool_output_sizes, without_ceil_mode
 
 # longest constant for inference, which only reads shapes, axes and scales
 _LONGEST_HINT = 1024
+# operators whose result's shape can depend on real numbers
+_SIZED_BY_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
 _CUTS = frozenset({"Gather", "Slice", "Split"})
 # comparisons whose shapes are inferred as those of these operators
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
@@ -86,7 +94,7 @@ class Evaluation:
         self._given = given
         self.own = tuple(own)
         self._names: set[str] = set()
-        self._patience = Patience()
+        self._patience = LazyFolding()
         self._declared = declared
         self._known = known
         self._protos: dict[str, onnx.TypeProto] = {}
@@ -94,7 +102,7 @@ class Evaluation:
         self._opsets = [helper.make_opsetid("", version)]
         self._schemas: dict[str, onnx.defs.OpSchema] = {}
         for name, (elem, shape) in inputs.items():
-            self._learn(name, tensor_type(elem, shape))
+            self._record_type(name, tensor_type(elem, shape))
 
     def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Visits nodes in topological order.
@@ -113,10 +121,10 @@ class Evaluation:
             if branch is not None:
                 self._fold_away(node, "branch")
                 stack.extend(reversed(branch))
-            elif node.domain or not self._removed(node):
+            elif node.domain or not self._remove_identity(node):
                 self._visit(node)
 
-    def _removed(self, node: onnx.NodeProto) -> bool:
+    def _remove_identity(self, node: onnx.NodeProto) -> bool:
         """Removes an Identity, or a Dropout in inference, by making its output an alias of its
         input; returns True if removed.
 
@@ -130,13 +138,18 @@ class Evaluation:
             self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
             if len(node.output) > 1 and node.output[1]:
-                self._fold_mask(node)
+                # the mask is boolean since opset 10; before, it had the type of the data
+                mask = np.array(1, np.bool_ if self.version >= 10 else np.float32)
+                shape = self._shape(node.input[0])
+                self.constants[node.output[1]] = np.broadcast_to(mask, shape)
             return True
         return False
 
     def _without_empty(self, node: onnx.NodeProto) -> bool:
         """Drops a Concat's empty operands; returns True if a single operand of several remains."""
-        shapes = {name: one[1] for name in node.input if (one := self.known_as(name)) is not None}
+        shapes = {
+            name: one[1] for name in node.input if (one := self.type_and_shape(name)) is not None
+        }
         filled = [name for name in node.input if 0 not in shapes.get(name, ())]
         axis = attributes(node).get("axis", 1)
         beside = {(len(s), *s[:axis], *s[axis:][1:]) for s in shapes.values()}
@@ -158,20 +171,18 @@ class Evaluation:
         if len(node.input) < 3 or not node.input[2]:
             return False
         flag = self.constants.get(node.input[2])
-        return flag is None or bool(real(flag).any())
-
-    def _fold_mask(self, node: onnx.NodeProto) -> None:
-        shape = self._shape(node.input[0])
-        # the mask is boolean since opset 10; before, it had the type of the data
-        kind = np.bool_ if self.version >= 10 else np.float32
-        self.constants[node.output[1]] = np.broadcast_to(np.array(1, kind), shape)
+        return flag is None or bool(materialise(flag).any())
 
     def _taken_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Returns the taken branch's nodes for an If with a constant condition, writing to the If's
         outputs; None for any other node."""
         if node.op_type != "If" or not node.input or node.input[0] not in self.constants:
             return None
-        wanted = "then_branch" if bool(real(self.constants[node.input[0]]).any()) else "else_branch"
+        wanted = (
+            "then_branch"
+            if bool(materialise(self.constants[node.input[0]]).any())
+            else "else_branch"
+        )
         body = next((item.g for item in node.attribute if item.name == wanted), None)
         if body is None or len(body.output) != len(node.output):
             return None  # inference raises the error
@@ -193,33 +204,33 @@ class Evaluation:
             branch.append(inner)
         for result, outer in zip(body.output, node.output, strict=True):
             source = names.get(result.name, result.name)
-            branch.append(_identity(source, outer))
+            branch.append(helper.make_node("Identity", [source], [outer]))
         return branch
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        plain = None if node.domain else _plain(node, self.constants)
+        plain = None if node.domain else _node_constant(node, self.constants)
         if plain is not None:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = plain
             return
-        if not self._recalled(node):
+        if not self._use_known_types(node):
             outputs = self._infer(node)
             for name in node.output:
                 if name:
-                    self._learn(name, outputs.get(name), node)
+                    self._record_type(name, outputs.get(name), node)
         first = node.output[0]
         if any(name in self.unknown for name in (*reads(node), *node.output)):
             self.nodes.append(node)
-        elif self._has_nothing(node):
+        elif self._moves_nothing(node):
             self._fold_away(node, "constant")
             for name in filter(None, node.output):
                 kind = helper.tensor_dtype_to_np_dtype(self.types[name])
                 self.constants[name] = np.zeros(self.shapes[name], kind)
         elif node.op_type in {"Shape", "Size"} and not node.domain:
             self._fold_away(node, "constant")
-            self.constants[first] = self._measured(node)
+            self.constants[first] = self._fold_shape(node)
         elif not node.domain and foldable(node, self.constants, self.shapes):
-            values = self._constants_of(node)
+            values = self._fold_constants(node)
             if values is None:
                 self.nodes.append(node)
             else:
@@ -228,7 +239,7 @@ class Evaluation:
         else:
             self.nodes.append(node)
 
-    def _has_nothing(self, node: onnx.NodeProto) -> bool:
+    def _moves_nothing(self, node: onnx.NodeProto) -> bool:
         """Returns True if a node only forwards, or cuts out, tensors without elements."""
         if node.domain or has_bodies(node) or not node.input or not node.input[0]:
             return False
@@ -236,7 +247,7 @@ class Evaluation:
             return False
         return all(0 in self.shapes[name] for name in node.output if name)
 
-    def _measured(self, node: onnx.NodeProto) -> np.ndarray:
+    def _fold_shape(self, node: onnx.NodeProto) -> np.ndarray:
         """Returns the result of a Shape or a Size."""
         shape = self._shape(node.input[0])
         if node.op_type == "Size":
@@ -244,7 +255,7 @@ class Evaluation:
         bounds = {item.name: item.i for item in node.attribute}
         return np.asarray(shape[slice(bounds.get("start"), bounds.get("end"))], np.int64)
 
-    def _recalled(self, node: onnx.NodeProto) -> bool:
+    def _use_known_types(self, node: onnx.NodeProto) -> bool:
         """Uses the known types and shapes of a node's outputs; returns False unless all are
         known."""
         if not self._known:
@@ -259,14 +270,14 @@ class Evaluation:
             self.types[name], self.shapes[name] = self._known[name]
         return True
 
-    def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
+    def _fold_constants(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
         """Returns the outputs of a node with constant inputs; large outputs are computed lazily."""
         named = [name for name in (*node.input, *node.output) if name]
         types = {name: proto for name in named if (proto := self._proto(name)) is not None}
         later = self._patience.step(node, self.constants, types, self.version)
         if later is not None:
             return later
-        known = {name: real(self.constants[name]) for name in node.input if name}
+        known = {name: materialise(self.constants[name]) for name in node.input if name}
         return fold(node, known, types, self.version)
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
@@ -277,7 +288,7 @@ class Evaluation:
             return {} if like is None else {node.output[0]: like}
         if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
-            return self._of_plugin(node)
+            return self._infer_plugin(node)
         if schema is None:
             # before opset 16 these are functions without shape inference
             name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""
@@ -287,10 +298,10 @@ class Evaluation:
         unsure = any(name in self.unknown for name in reads(node))
         if schema.deprecated:
             # GroupNormalization of opset 18: onnx no longer infers it, ONNX Runtime runs it
-            return self._normalised(node, types)
+            return self._infer_group_normalization(node, types)
         try:
             if has_bodies(node):
-                return self._controlled(node, types)
+                return self._infer_control_flow(node, types)
             hints = {
                 name: hint for name in node.input if (hint := self._hint(name, node)) is not None
             }
@@ -323,19 +334,21 @@ class Evaluation:
         # onnx has no shape inference for these
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
             return {node.output[0]: types[node.input[0]]}
-        return self._pooled(node, found) if node.op_type in POOLS else found
+        return self._infer_pool(node, found) if node.op_type in POOLS else found
 
-    def _of_plugin(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+    def _infer_plugin(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         """Returns the known types of a plugin's outputs, from the user's own plugin if there is
         one."""
         types = {name: self._proto(name) for name in reads(node)}
         own = plugin_for(self.own, node.op_type, node.domain)
         if own is None:
             return inferred_plugin(node, types)
-        constants = {n: real(v) for n in reads(node) if (v := self.constants.get(n)) is not None}
+        constants = {
+            n: materialise(v) for n in reads(node) if (v := self.constants.get(n)) is not None
+        }
         found = own.infer(node, types, constants)
         for name, proto in found.items():
-            said, made = _static(self._declared.get(name)), _static(proto)
+            said, made = _static_shape(self._declared.get(name)), _static_shape(proto)
             if said is not None and said != made:
                 raise ModelError(
                     f"the plugin of node {node.name!r} ({node.op_type}) makes {name!r} "
@@ -346,7 +359,7 @@ class Evaluation:
                 )
         return found
 
-    def _normalised(
+    def _infer_group_normalization(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
         """Returns the result of a GroupNormalization with scale and bias per group."""
@@ -373,14 +386,14 @@ class Evaluation:
                 )
         return {node.output[0]: types[name]}
 
-    def _controlled(
+    def _infer_control_flow(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
         """Returns the types of the results of an If, a Loop or a Scan, from onnx's inference and
         from the evaluated bodies."""
         found = self._infer_model(node, types)
         try:
-            return found | results(self, node, evaluated(self, node))
+            return found | result_types(self, node, evaluate_bodies(self, node))
         except ModelError:
             if node.op_type == "Loop":
                 raise
@@ -428,31 +441,31 @@ class Evaluation:
     def value(self, name: str) -> np.ndarray | None:
         """Returns a constant's values; None for any other tensor."""
         found = self.constants.get(self.alias.get(name, name))
-        return None if found is None else real(found)
+        return None if found is None else materialise(found)
 
-    def known_as(self, name: str) -> tuple[int, tuple[int, ...]] | None:
+    def type_and_shape(self, name: str) -> tuple[int, tuple[int, ...]] | None:
         """Returns a tensor's type and shape; None if its shape is unknown."""
         name = self.alias.get(name, name)
         if name in self.constants:
             value = self.constants[name]
-            return elem_of(value.dtype), tuple(value.shape)
+            return onnx_elem_type(value.dtype), tuple(value.shape)
         return (self.types[name], self.shapes[name]) if name in self.shapes else None
 
-    def _pooled(
+    def _infer_pool(
         self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
         """Returns a pool's results without windows that start after the input."""
         given = attributes(node)
         name = node.output[0]
-        shape = _static(found.get(name))
+        shape = _static_shape(found.get(name))
         if not given.get("ceil_mode") or shape is None:
             return found
         source = self._shape(node.input[0])[2:]
-        right = pooled(given, source, shape[2:])
+        right = pool_output_sizes(given, source, shape[2:])
         if right == shape[2:]:
             return found
         # without ceil_mode every reader computes the same size
-        for key, value in (floored(given, source, right) or {}).items():
+        for key, value in (without_ceil_mode(given, source, right) or {}).items():
             for item in [item for item in node.attribute if item.name == key]:
                 node.attribute.remove(item)
             node.attribute.append(helper.make_attribute(key, value))
@@ -491,15 +504,15 @@ class Evaluation:
         done = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         return {value.name: value.type for value in done.graph.output}
 
-    def _learn(
+    def _record_type(
         self, name: str, proto: onnx.TypeProto | None, node: onnx.NodeProto | None = None
     ) -> None:
-        shape = _static(proto)
-        if shape is None and _static(self._declared.get(name)) is not None:
+        shape = _static_shape(proto)
+        if shape is None and _static_shape(self._declared.get(name)) is not None:
             proto = self._declared[name]
-            shape = _static(proto)
+            shape = _static_shape(proto)
         if name in self._given:
-            proto = self._as_given(name, proto, shape)
+            proto = self._given_type(name, proto, shape)
             shape = self._given[name]
         if proto is not None and proto.WhichOneof("value") not in {None, "tensor_type"}:
             raise self._not_a_tensor(name, str(proto.WhichOneof("value")), node)
@@ -526,7 +539,7 @@ class Evaluation:
         self.shapes[name] = shape
         self.types[name] = elem
 
-    def _as_given(
+    def _given_type(
         self, name: str, proto: onnx.TypeProto | None, shape: tuple[int, ...] | None
     ) -> onnx.TypeProto:
         """Returns the type of a tensor with the user's shape; FP32 if its type is unknown."""
@@ -563,7 +576,7 @@ class Evaluation:
             return self.unknown[name]
         if name not in self._protos and name in self.constants:
             value = self.constants[name]
-            self._learn(name, tensor_type(elem_of(value.dtype), tuple(value.shape)))
+            self._record_type(name, tensor_type(onnx_elem_type(value.dtype), tuple(value.shape)))
         elif name not in self._protos:
             self._protos[name] = tensor_type(self.types[name], self.shapes[name])
         return self._protos[name]
@@ -572,10 +585,10 @@ class Evaluation:
         value = self.constants.get(name)
         if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
             return None
-        if value.dtype.kind not in "iu" and not _reads_floats(node):
+        if value.dtype.kind not in "iu" and node.op_type not in _SIZED_BY_FLOATS:
             return None
         if name not in self._hints:
-            self._hints[name] = numpy_helper.from_array(real(value), name)
+            self._hints[name] = numpy_helper.from_array(materialise(value), name)
         return self._hints[name]
 
 
@@ -586,27 +599,20 @@ def outer_scope(graph: LayerSource, node: Node) -> Evaluation:
     for name in node.reads():
         value = graph.value(name) if graph.constant(name) else None
         if value is None:
-            inputs[name] = elem_of(np.dtype(graph.dtype(name))), graph.shape(name)
+            inputs[name] = onnx_elem_type(np.dtype(graph.dtype(name))), graph.shape(name)
         else:
             constants[name] = value
     return Evaluation(graph.opset, constants, inputs, {}, {}, {}, graph.plugins)
 
 
-def _plain(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
-    """Returns the value of a Constant or a plain ConstantOfShape; None for any other node."""
-    return constant(node) if node.op_type == "Constant" else repeated(node, constants)
+def _node_constant(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
+    """Returns the value of a Constant or of a ConstantOfShape; None for any other node."""
+    if node.op_type == "Constant":
+        return constant(node)
+    return fold_constant_of_shape(node, constants)
 
 
-def _reads_floats(node: onnx.NodeProto) -> bool:
-    """Returns True if an output's shape can depend on real numbers."""
-    return node.op_type in {"OneHot", "Range", "Resize", "Upsample"}
-
-
-def _identity(source: str, target: str) -> onnx.NodeProto:
-    return helper.make_node("Identity", [source], [target])
-
-
-def _static(proto: onnx.TypeProto | None) -> tuple[int, ...] | None:
+def _static_shape(proto: onnx.TypeProto | None) -> tuple[int, ...] | None:
     if proto is None or not proto.HasField("tensor_type"):
         return None
     tensor = proto.tensor_type

@@ -66,7 +66,7 @@ def opset(proto: onnx.ModelProto) -> int:
     return int(found[0])
 
 
-def text(graph: onnx.GraphProto) -> None:
+def check_names_are_text(graph: onnx.GraphProto) -> None:
     """Checks that every name is text: protobuf returns damaged names as bytes.
 
     Raises:
@@ -78,7 +78,7 @@ def text(graph: onnx.GraphProto) -> None:
         found += [node.name, node.op_type, node.domain, *node.input, *node.output]
         found += [item.name for item in node.attribute]
         for body in subgraphs(node):
-            text(body)
+            check_names_are_text(body)
     if {*map(type, found)} <= {str}:
         return
     for name in found:
@@ -90,7 +90,7 @@ def text(graph: onnx.GraphProto) -> None:
             )
 
 
-def size(graph: onnx.GraphProto) -> None:
+def check_node_count(graph: onnx.GraphProto) -> None:
     """Checks that the number of nodes is small enough for a check within seconds.
 
     Raises:
@@ -105,7 +105,7 @@ def size(graph: onnx.GraphProto) -> None:
         )
 
 
-def calls(proto: onnx.ModelProto) -> None:
+def check_calls(proto: onnx.ModelProto) -> None:
     """Checks that the model's own functions expand to few nodes: nested functions can expand to
     2^40 nodes.
 
@@ -129,7 +129,7 @@ def calls(proto: onnx.ModelProto) -> None:
         if key in made:
             waiting.pop()
             continue
-        inner = [(node.domain, node.op_type) for node in _every(bodies[key])]
+        inner = [(node.domain, node.op_type) for node in _all_nodes(bodies[key])]
         open_ = [one for one in inner if one in bodies and one not in made]
         if key in begun and open_:
             raise ModelError(
@@ -152,14 +152,14 @@ def calls(proto: onnx.ModelProto) -> None:
         )
 
 
-def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
         yield node
         for body in subgraphs(node):
-            yield from _every(body.node)
+            yield from _all_nodes(body.node)
 
 
-def names(graph: onnx.GraphProto) -> None:
+def check_names_unique(graph: onnx.GraphProto) -> None:
     """Checks that every tensor is defined once.
 
     Raises:
@@ -178,7 +178,7 @@ def names(graph: onnx.GraphProto) -> None:
     inputs = [value.name for value in graph.input]
     constants = [value.name for value in graph.initializer]
     for kind, listed in (("input", inputs), ("initializer", constants)):
-        _once(kind, listed)
+        _refuse_duplicates(kind, listed)
     seen = set(inputs) | set(constants)
     for node in graph.node:
         for name in node.output:
@@ -201,7 +201,7 @@ def names(graph: onnx.GraphProto) -> None:
             )
 
 
-def _once(kind: str, listed: Sequence[str]) -> None:
+def _refuse_duplicates(kind: str, listed: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in listed:
         if name in seen or not name:
@@ -213,7 +213,7 @@ def _once(kind: str, listed: Sequence[str]) -> None:
         seen.add(name)
 
 
-def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = False) -> None:
+def check_operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = False) -> None:
     """Checks that every operator belongs to ai.onnx at the model's opset, or to a plugin.
 
     Q/DQ nodes of com.microsoft become those of ai.onnx. ``inside``: the nodes belong to the body of
@@ -242,10 +242,10 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
         if node.op_type not in there and not node.domain and is_plugin(node, version):
             _plugin_or_mistake(node, version, inside)
         if not node.domain and version > _GIVEN_UP.get(node.op_type, ("", version))[1]:
-            raise _given_up(node, version)
+            raise _removed_operator(node, version)
         there.add(node.op_type)
         for body in subgraphs(node):
-            operators(body.node, version, inside=True)
+            check_operators(body.node, version, inside=True)
 
 
 def _is_onnx(node: onnx.NodeProto, version: int) -> bool:
@@ -278,7 +278,7 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
     )
 
 
-def _given_up(node: onnx.NodeProto, version: int) -> ModelError:
+def _removed_operator(node: onnx.NodeProto, version: int) -> ModelError:
     """Returns the error for an operator that ai.onnx removed; ONNX Runtime refuses such files."""
     instead, last = _GIVEN_UP[node.op_type]
     return ModelError(

@@ -19,7 +19,7 @@ _DOMAINS = frozenset({"", "ai.onnx"}) | RUNTIMES
 _SHOWN = 3
 
 
-def give_zero_points(
+def add_zero_points(
     nodes: Collection[onnx.NodeProto], constants: dict[str, Constant]
 ) -> tuple[str, ...]:
     """Adds the int8 zero point that TensorRT assumes to the nodes of a graph, in place.

@@ -41,7 +41,7 @@ _TAPS = {"nearest": 0, "bilinear": 2, "linear": 2, "bicubic": 4, "cubic": 4}
 _CORNERS = 4
 
 
-def macs_of(at: Placer, node: Node) -> int | None:
+def count_macs(placer: Placer, node: Node) -> int | None:
     """Returns a node's multiply-accumulates for one inference; None if unknown.
 
     They are also unknown for a node of another domain if its inputs differ from those of ONNX's
@@ -50,12 +50,12 @@ def macs_of(at: Placer, node: Node) -> int | None:
     if node.op in _MOVING:
         return 0
     formula = _FORMULAS.get(node.op)
-    return None if formula is None else formula(at, node)
+    return None if formula is None else formula(placer, node)
 
 
-def _attention(at: Placer, node: Node) -> int | None:
+def _attention(placer: Placer, node: Node) -> int | None:
     """Returns those of queries times keys, and of the softmax times values, for all query heads."""
-    query, key, value = (at.shape(name) for name in node.inputs[:3])
+    query, key, value = (placer.shape(name) for name in node.inputs[:3])
     if not len(query) == len(key) == len(value) or len(query) not in {3, 4}:
         return None
     if len(query) == 3 and not {"q_num_heads", "kv_num_heads"} <= node.attrs.keys():
@@ -68,34 +68,34 @@ def _attention(at: Placer, node: Node) -> int | None:
         batch, rows, depth = query[0], query[1], query[2] // heads
         columns, width = key[1], value[2] // shared
     if node.input(4):
-        columns += at.shape(node.input(4))[2]
+        columns += placer.shape(node.input(4))[2]
     return int(batch * heads * rows * columns * (depth + width))
 
 
-def _rotary_embedding(at: Placer, node: Node) -> int:
+def _rotary_embedding(placer: Placer, node: Node) -> int:
     """Returns two products for each rotated value."""
-    shape = at.shape(node.inputs[0])
+    shape = placer.shape(node.inputs[0])
     turned = node.attrs.get("rotary_embedding_dim", 0)
     heads = node.attrs.get("num_heads", 0)
     depth = shape[-1] // heads if len(shape) == 3 and heads else shape[-1]
     return int(2 * math.prod(shape) * (turned or depth) // depth)
 
 
-def _grid_sample(at: Placer, node: Node) -> int | None:
-    target = at.shape(node.outputs[0])
+def _grid_sample(placer: Placer, node: Node) -> int | None:
+    target = placer.shape(node.outputs[0])
     taps = _TAPS.get(node.attrs.get("mode", "linear"))
     return None if taps is None else int(math.prod(target) * taps ** (len(target) - 2))
 
 
-def _roi_align(at: Placer, node: Node) -> int | None:
+def _roi_align(placer: Placer, node: Node) -> int | None:
     """Returns those of each bin's interpolations; None without a fixed ``sampling_ratio``."""
     ratio = node.attrs.get("sampling_ratio", 0)
-    return int(math.prod(at.shape(node.outputs[0])) * ratio**2 * _CORNERS) if ratio else None
+    return int(math.prod(placer.shape(node.outputs[0])) * ratio**2 * _CORNERS) if ratio else None
 
 
-def _deform_conv(at: Placer, node: Node) -> int | None:
+def _deform_conv(placer: Placer, node: Node) -> int | None:
     """Returns those of the convolution and of the interpolation of each value that it reads."""
-    source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
+    source, weight, target = map(placer.shape, (*node.inputs[:2], node.outputs[0]))
     if not len(source) == len(weight) == len(target):
         return None
     window = math.prod(weight[2:])
@@ -104,11 +104,11 @@ def _deform_conv(at: Placer, node: Node) -> int | None:
     return math.prod(target) * weight[1] * window + sampled
 
 
-def _stft(at: Placer, node: Node) -> int:
+def _stft(placer: Placer, node: Node) -> int:
     """Returns those of sines and cosines times the values of each frame."""
-    length = at.shape(node.input(2))[0] if node.input(2) else int(at.scalar(node, 3) or 0)
-    parts = at.shape(node.inputs[0])[2:] or (1,)
-    return math.prod(at.shape(node.outputs[0])) * length * parts[0]
+    length = placer.shape(node.input(2))[0] if node.input(2) else int(placer.scalar(node, 3) or 0)
+    parts = placer.shape(node.inputs[0])[2:] or (1,)
+    return math.prod(placer.shape(node.outputs[0])) * length * parts[0]
 
 
 _FORMULAS: dict[str, Callable[[Placer, Node], int | None]] = {

@@ -12,8 +12,8 @@ from functools import lru_cache
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import LayerSource, Node, OnnxGraph, proto_of
-from edgekit.network.loading.bodies import evaluated, graphs, trip_count, trip_limit
+from edgekit.network.graph import LayerSource, Node, OnnxGraph, node_proto
+from edgekit.network.loading.bodies import evaluate_bodies, graphs, trip_count, trip_limit
 from edgekit.network.loading.load import emit
 from edgekit.network.loading.shapes import Evaluation, outer_scope
 from edgekit.network.model import Body, Network
@@ -43,12 +43,12 @@ class _Outer:
     """A node and the outer tensors that it reads; two are equal if their bodies lower equally."""
 
     def __init__(self, graph: LayerSource, node: Node) -> None:
-        self.node = proto_of(node)
+        self.node = node_proto(node)
         self.scope = outer_scope(graph, node)
         facts: list[object] = [graph.opset, self.node.SerializeToString(deterministic=True)]
         for name in node.reads():
             value = self.scope.value(name)
-            facts.append((name, self.scope.known_as(name), value is not None))
+            facts.append((name, self.scope.type_and_shape(name), value is not None))
             if value is not None and value.size <= _SMALL:
                 facts.append(value.tobytes())
         self._key = (*facts, graph.plugins)
@@ -60,7 +60,7 @@ class _Outer:
         return isinstance(other, _Outer) and self._key == other._key
 
 
-def bodies_of(graph: LayerSource, node: Node, release: str, lower: Lower) -> Bodies:
+def lower_bodies(graph: LayerSource, node: Node, release: str, lower: Lower) -> Bodies:
     """Returns the layers in a node's bodies.
 
     Args:
@@ -78,7 +78,7 @@ def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
     scope = outer.scope
     limit = trip_limit(scope, node) if node.op_type != "If" else None
     try:
-        inner = evaluated(scope, node)
+        inner = evaluate_bodies(scope, node)
         count = trip_count(scope, node, inner) if node.op_type != "If" else None
         found = tuple(
             Body(name, lower(_graph(body, inner[name], scope), release))

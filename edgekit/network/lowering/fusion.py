@@ -32,7 +32,7 @@ def without_identities(layers: Sequence[Layer], outputs: Collection[str]) -> tup
         current = layer
         for name in dict.fromkeys(layer.inputs):
             if name in erased:
-                current = _joined(erased[name], current, current.name)
+                current = _join_shuffles(erased[name], current, current.name)
         written = current.outputs[0] if current.outputs else ""
         if current.kind == "IDENTITY" and written in read and written not in outputs:
             erased[written] = current
@@ -78,10 +78,14 @@ def fuse_shuffles(
         else:
             assert both is not None
             name = free_name(f"{shuffle.name} + {user.name}", taken)
-            user = replace(user, params=_params(shuffle, user, both))
+            params: dict[str, object] = {"mode": "RESHAPE"}
+            if not both.turns_nothing:
+                params = {"mode": "TRANSPOSE", "perm": both.last or both.first}
+            params |= {"shape": user.params["shape"], "parts": (*_parts(shuffle), *_parts(user))}
+            user = replace(user, params=params)
             moves[users[0]] = both
         taken.add(name)
-        current[users[0]] = _joined(shuffle, user, name)
+        current[users[0]] = _join_shuffles(shuffle, user, name)
     return tuple(layer for layer in current if layer is not None)
 
 
@@ -108,11 +112,11 @@ class _Move:
         """Returns both as a single move; None if a transposition between two reshapes remains."""
         if not other.reshapes:
             if not self.reshapes:
-                return _Move(_composed(self.first, other.first), False, ())
-            return _Move(self.first, True, _composed(self.last, other.first))
+                return _Move(_compose(self.first, other.first), False, ())
+            return _Move(self.first, True, _compose(self.last, other.first))
         if not self.reshapes:
-            return _Move(_composed(self.first, other.first), True, other.last)
-        if _composed(self.last, other.first):
+            return _Move(_compose(self.first, other.first), True, other.last)
+        if _compose(self.last, other.first):
             return None
         return _Move(self.first, True, other.last)
 
@@ -120,36 +124,28 @@ class _Move:
 def _move(layer: Layer) -> _Move:
     if layer.params["mode"] == "RESHAPE":
         return _Move((), True, ())
-    return _Move(_plain(tuple(layer.params["perm"])), False, ())
+    return _Move(_without_identity(tuple(layer.params["perm"])), False, ())
 
 
-def _composed(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+def _compose(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     if not one or not other:
         return one or other
-    return _plain(tuple(one[axis] for axis in other))
+    return _without_identity(tuple(one[axis] for axis in other))
 
 
-def _plain(perm: tuple[int, ...]) -> tuple[int, ...]:
+def _without_identity(perm: tuple[int, ...]) -> tuple[int, ...]:
     return () if perm == tuple(range(len(perm))) else perm
-
-
-def _params(shuffle: Layer, user: Layer, both: _Move) -> Attributes:
-    shape, parts = user.params["shape"], (*_parts(shuffle), *_parts(user))
-    if both.turns_nothing:
-        return {"mode": "RESHAPE", "shape": shape, "parts": parts}
-    perm = both.last or both.first
-    return {"mode": "TRANSPOSE", "perm": perm, "shape": shape, "parts": parts}
 
 
 def _parts(layer: Layer) -> tuple[Attributes, ...]:
     return tuple(layer.params.get("parts", (layer.params,)))
 
 
-def _joined(shuffle: Layer, user: Layer, name: str) -> Layer:
+def _join_shuffles(shuffle: Layer, user: Layer, name: str) -> Layer:
     source, middle = shuffle.inputs[0], shuffle.outputs[0]
     both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
-    absorbed = (*_imported(shuffle), *shuffle.absorbed)
-    absorbed += user.absorbed if name == user.name else (*_imported(user), *user.absorbed)
+    absorbed = (*_importer_part(shuffle), *shuffle.absorbed)
+    absorbed += user.absorbed if name == user.name else (*_importer_part(user), *user.absorbed)
     return replace(
         user,
         name=name,
@@ -161,7 +157,7 @@ def _joined(shuffle: Layer, user: Layer, name: str) -> Layer:
     )
 
 
-def _imported(layer: Layer) -> tuple[Absorbed, ...]:
+def _importer_part(layer: Layer) -> tuple[Absorbed, ...]:
     """Returns an importer's shuffle as a part; empty for shuffles of the builder and for merged
     shuffles."""
     as_written = layer.kind == "SHUFFLE" and layer.nodes and not layer.absorbed

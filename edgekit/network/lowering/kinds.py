@@ -47,7 +47,7 @@ class _LayersFile:
 
 
 @cache
-def by_release(what: str, release: str) -> str:
+def kind_in_release(what: str, release: str) -> str:
     """Returns the type of layer that the parser of a release creates.
 
     Args:
@@ -57,7 +57,7 @@ def by_release(what: str, release: str) -> str:
     Returns:
         TensorRT's layer type; "" for an operator whose layer type is the same in every release.
     """
-    row = _file().layers.get(what)
+    row = _layers_file().layers.get(what)
     if row is None:
         return ""
     newer = at_least(parse_version(release), parse_version(row.since))
@@ -65,5 +65,5 @@ def by_release(what: str, release: str) -> str:
 
 
 @cache
-def _file() -> _LayersFile:
+def _layers_file() -> _LayersFile:
     return read_document(_LayersFile, data_folder("trt") / "layers.yaml")

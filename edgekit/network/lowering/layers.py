@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from edgekit.network.graph import IMPORTED, LEFT, PLUGIN, Attributes, LayerSource, Node, OnnxGraph
-from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
 from edgekit.network.lowering import shuffles as moving
-from edgekit.network.lowering.arithmetic import macs_of
+from edgekit.network.lowering.arithmetic import count_macs
 from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
 from edgekit.network.lowering.placer import Placer
@@ -141,59 +141,59 @@ def lowered(
         ModelError: ``model.parameter`` if a parameter that must be constant is computed at run
             time.
     """
-    at = Placer(graph, removed or {}, release)
+    placer = Placer(graph, removed or {}, release)
     families = _families()
     opaque = graph.opaque
     for node in graph.nodes():
         if node.name in opaque:
-            _opaque(at, node, opaque[node.name])
-        elif not at.absorb(node):
-            _place(at, node, families.get(node.op))
-        at.done(node)
-    placed = without_identities(at.layers, graph.outputs)
-    placed = fuse_shuffles(placed, at.tensors, graph.outputs)
+            _place_opaque(placer, node, opaque[node.name])
+        elif not placer.absorb(node):
+            _place_node(placer, node, families.get(node.op))
+        placer.done(node)
+    placed = without_identities(placer.layers, graph.outputs)
+    placed = fuse_shuffles(placed, placer.tensors, graph.outputs)
     used = {name for layer in placed for name in (*layer.inputs, *layer.outputs)}
     used |= {*graph.inputs, *graph.outputs}
     return Network(
         name=graph.name,
         layers=placed,
-        tensors={name: tensor for name, tensor in at.tensors.items() if name in used},
+        tensors={name: tensor for name, tensor in placer.tensors.items() if name in used},
         inputs=graph.inputs,
         outputs=graph.outputs,
-        views={name: source for name, source in at.views.items() if name in used},
-        constants=at.remaining_constants(),
-        fixed=at.fixed(),
+        views={name: source for name, source in placer.views.items() if name in used},
+        constants=placer.remaining_constants(),
+        fixed=placer.fixed(),
         operators=frozenset(node.op for node in graph.nodes()),
         release=release,
     )
 
 
-def _place(at: Placer, node: Node, family: _Family | None) -> None:
+def _place_node(placer: Placer, node: Node, family: _Family | None) -> None:
     if node.op in WITH_BODIES:
-        _controlled(at, node)
+        _place_control_flow(placer, node)
     elif family is not None:
-        family(at, node)
+        family(placer, node)
     elif node.op in {"Cast", "CastLike"}:
-        at.emit(node, "CAST", {"to": at.tensors[node.outputs[0]].dtype})
+        placer.emit(node, "CAST", {"to": placer.tensors[node.outputs[0]].dtype})
     else:
         read = list(node.inputs) if node.op in _BROADCASTING else []
-        absorbed = pointwise.as_imported(at, node, read)
-        macs = macs_of(at, node)
-        at.emit(
+        absorbed = pointwise.imported_constants(placer, node, read)
+        macs = count_macs(placer, node)
+        placer.emit(
             node,
-            _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
+            _PLAIN.get(node.op) or kinds.kind_in_release(node.op, placer.release) or kinds.UNKNOWN,
             macs=macs or 0,
             formula=macs is not None,
             absorbed=absorbed,
         )
 
 
-def _controlled(at: Placer, node: Node) -> None:
+def _place_control_flow(placer: Placer, node: Node) -> None:
     """Emits an If, a Loop or a Scan as a single layer with the cost of its inner layers.
 
     For an If the branch with more multiply-accumulates counts.
     """
-    kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), at.bodies(node, lowered)
+    kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), placer.bodies(node, lowered)
     inside = [sum(layer.macs for layer in one.network.layers) for one in found.bodies]
     known = bool(found.bodies) and not any(one.network.uncounted for one in found.bodies)
     params: Attributes = {}
@@ -201,7 +201,7 @@ def _controlled(at: Placer, node: Node) -> None:
         params = {"trip_count": found.trip_count, "trip_limit": found.trip_limit}
         known &= found.trip_count is not None
     runs = params.get("trip_count", 1) or 0
-    at.emit(
+    placer.emit(
         node,
         kind,
         params,
@@ -211,25 +211,25 @@ def _controlled(at: Placer, node: Node) -> None:
     )
 
 
-def _opaque(at: Placer, node: Node, why: str) -> None:
+def _place_opaque(placer: Placer, node: Node, why: str) -> None:
     """Emits a layer of which only the kind, or the plugin, is known."""
     if why == LEFT:
-        at.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
+        placer.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
         return
     if why == PLUGIN and has_importer(node.op):
-        at.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
+        placer.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
         return
     if why == PLUGIN:
-        own = at.plugin(node)
+        own = placer.plugin(node)
         formats = {"formats": own.formats} if own is not None and own.formats else {}
-        at.emit(node, kinds.PLUGIN, {**plugin_of(node), **formats}, opaque=why)
+        placer.emit(node, kinds.PLUGIN, {**plugin_creator_key(node), **formats}, opaque=why)
         return
     if node.op == "NonMaxSuppression":
-        non_max_suppression(at, node, why)
+        non_max_suppression(placer, node, why)
         return
-    kind = _PLAIN.get(node.op) or kinds.by_release(node.op, at.release)
+    kind = _PLAIN.get(node.op) or kinds.kind_in_release(node.op, placer.release)
     kind = kind or _UNSHAPED.get(node.op, kinds.UNKNOWN)
-    at.emit(node, kind, opaque=why)
+    placer.emit(node, kind, opaque=why)
 
 
 def _families() -> dict[str, _Family]:

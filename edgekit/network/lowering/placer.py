@@ -12,7 +12,7 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
-from edgekit.network.lowering.bodies import Bodies, Lower, bodies_of
+from edgekit.network.lowering.bodies import Bodies, Lower, lower_bodies
 from edgekit.network.model import GPU_CODES, Absorbed, Body, Layer, Tensor
 from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
@@ -132,7 +132,7 @@ class Placer:
 
     def bodies(self, node: Node, lower: Lower) -> Bodies:
         """Returns the layers in a node's bodies; ``lower`` returns the layers of a graph."""
-        return bodies_of(self._graph, node, self.release, lower)
+        return lower_bodies(self._graph, node, self.release, lower)
 
     def plugin(self, node: Node) -> Plugin | None:
         """Returns the user's own plugin of a node; None for any other node."""
@@ -262,8 +262,14 @@ class Placer:
             self.importer.layers()
         before, weights = self._sources(used)
         codes = sorted(frozenset[str]().union(*(self._codes.get(name, ()) for name in used)))
+        if not name and node.name not in self._named:
+            # the first layer of a node has the node's name, further layers are numbered
+            name = node.name
+            self._named.add(name)
+        else:
+            name = self.unique(name or node.name)
         layer = Layer(
-            name=self.unique(name) if name else self._own_name(node.name),
+            name=name,
             kind=kind,
             op=node.op,
             nodes=() if inserted else (*before, node.name),
@@ -351,7 +357,7 @@ class Placer:
         """
         return self.emit(
             node,
-            kinds.by_release(as_op, self.release) or "SHUFFLE",
+            kinds.kind_in_release(as_op, self.release) or "SHUFFLE",
             {"mode": "RESHAPE", "shape": self.shape(target)},
             inputs=[source],
             outputs=[target],
@@ -366,13 +372,6 @@ class Placer:
         found = free_name(name, self._names, self._tried_names)
         self._names.add(found)
         return found
-
-    def _own_name(self, name: str) -> str:
-        # the first layer of a node has the node's name, further layers are numbered
-        if name in self._named:
-            return self.unique(name)
-        self._named.add(name)
-        return name
 
     def _sources(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         nodes: dict[str, None] = {}

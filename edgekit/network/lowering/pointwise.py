@@ -90,22 +90,22 @@ _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
 }
 
 
-def activation(at: Placer, node: Node) -> None:
+def activation(placer: Placer, node: Node) -> None:
     """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
 
     A Clip of integers, with computed bounds, or with a bound omitted by an empty name is a MAX and
     a MIN instead.
     """
-    if node.op == "Clip" and _clips_by_elements(at, node):
-        _clip_between(at, node)
+    if node.op == "Clip" and _clips_by_elements(placer, node):
+        _clip_between(placer, node)
         return
     given = node.attrs
     function, defaults = ACTIVATIONS[node.op]
     params: dict[str, Any] = {"function": function}
     params |= {key: float(given.get(key, value)) for key, value in defaults.items()}
     if function == "CLIP":
-        low = given.get("min") if at.version < 11 else at.scalar(node, 1)
-        high = given.get("max") if at.version < 11 else at.scalar(node, 2)
+        low = given.get("min") if placer.version < 11 else placer.scalar(node, 1)
+        high = given.get("max") if placer.version < 11 else placer.scalar(node, 2)
         params["alpha"] = -_LARGEST if low is None else float(low)
         params["beta"] = _LARGEST if high is None else float(high)
     if function == "GELU_ERF" and given.get("approximate", "none") == "tanh":
@@ -113,35 +113,35 @@ def activation(at: Placer, node: Node) -> None:
     if function == "SELU":
         # TensorRT calls the outer factor beta
         params["beta"] = params.pop("gamma")
-    at.emit(node, "ACTIVATION", params, inputs=[node.inputs[0]])
+    placer.emit(node, "ACTIVATION", params, inputs=[node.inputs[0]])
 
 
-def _clips_by_elements(at: Placer, node: Node) -> bool:
-    if at.tensors[node.inputs[0]].dtype in {"int32", "int64"}:
+def _clips_by_elements(placer: Placer, node: Node) -> bool:
+    if placer.tensors[node.inputs[0]].dtype in {"int32", "int64"}:
         return True
-    return any(not name or not at.stored(name) for name in node.inputs[1:])
+    return any(not name or not placer.stored(name) for name in node.inputs[1:])
 
 
-def _clip_between(at: Placer, node: Node) -> None:
+def _clip_between(placer: Placer, node: Node) -> None:
     """Adds MAX and MIN, called NAME and NAME_1; an omitted bound is a constant of the parser."""
-    current, shape = node.inputs[0], at.shape(node.outputs[0])
+    current, shape = node.inputs[0], placer.shape(node.outputs[0])
     for index, function in enumerate(("MAX", "MIN"), start=1):
         bound = node.input(index)
         read = [current, bound] if bound else [current]
-        absorbed = as_imported(at, node, read)
+        absorbed = imported_constants(placer, node, read)
         params: dict[str, Any] = {"function": function}
-        if not bound or at.constant(bound):
-            fixed = at.shape(bound) if bound else ()
+        if not bound or placer.constant(bound):
+            fixed = placer.shape(bound) if bound else ()
             params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
-        read = _of_one_rank(at, node, read)
+        read = _with_equal_ranks(placer, node, read)
         target = node.outputs[0]
         if function == "MAX":
-            target = at.inner(f"{node.name}:max", shape, target)
-        at.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
+            target = placer.inner(f"{node.name}:max", shape, target)
+        placer.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
         current = target
 
 
-def composed(at: Placer, node: Node) -> None:
+def composed(placer: Placer, node: Node) -> None:
     """HardSwish and Mish: a chain of layers."""
     steps = _COMPOSED[node.op]
     current = node.inputs[0]
@@ -149,60 +149,62 @@ def composed(at: Placer, node: Node) -> None:
         last = index == len(steps) - 1
         target = node.outputs[0]
         if not last:
-            target = at.inner(f"{node.name}:{function.lower()}", at.shape(target), target)
+            target = placer.inner(f"{node.name}:{function.lower()}", placer.shape(target), target)
         read = [node.inputs[0], current] if with_input else [current]
-        at.emit(node, kind, {"function": function, **values}, inputs=read, outputs=[target])
+        placer.emit(node, kind, {"function": function, **values}, inputs=read, outputs=[target])
         current = target
 
 
-def elementwise(at: Placer, node: Node) -> None:
+def elementwise(placer: Placer, node: Node) -> None:
     """Arithmetic -> ELEMENTWISE, n-ary as a chain of n - 1 layers; with a constant -> SCALE if
     possible.
 
     The chain's layers are called NAME, NAME_1, …
     """
     inputs = [name for name in node.inputs if name]
-    mode = _scale_mode(at, node, inputs)
+    mode = _scale_mode(placer, node, inputs)
     if mode:
         kind = _SCALES[node.op]
-        scale = {"mode": mode, "axis": 1, "function": kind, **_uniform(at, node, kind)}
-        at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
+        scale = {"mode": mode, "axis": 1, "function": kind, **_uniform(placer, node, kind)}
+        placer.emit(node, "SCALE", scale, absorbed=imported_constants(placer, node, inputs))
         return
     function = "SUM" if node.op == "Mean" else ELEMENTWISE[node.op]
     if len(inputs) == 1 and node.op != "Mean":
-        at.emit(node, "IDENTITY")
+        placer.emit(node, "IDENTITY")
         return
     target = node.outputs[0]
-    absorbed = as_imported(at, node, inputs)
-    inputs = _of_one_rank(at, node, inputs)
+    absorbed = imported_constants(placer, node, inputs)
+    inputs = _with_equal_ranks(placer, node, inputs)
     current = inputs[0]
-    shape = at.shape(current)
+    shape = placer.shape(current)
     scaled = node.op == "Mean"
     for index, name in enumerate(inputs[1:], start=1):
         result = target
-        shape = broadcast_shape(shape, at.shape(name))
+        shape = broadcast_shape(shape, placer.shape(name))
         if index < len(inputs) - 1 or scaled:
-            result = at.inner(f"{node.name}:{index}", shape, target)
-        _emit_pair(at, node, function, (current, name), result, absorbed)
+            result = placer.inner(f"{node.name}:{index}", shape, target)
+        _emit_pair(placer, node, function, (current, name), result, absorbed)
         current, absorbed = result, []
     if scaled:
         mean = {"mode": "UNIFORM", "axis": 1, "function": "PROD"}
-        at.emit(node, "SCALE", mean, inputs=[current])
+        placer.emit(node, "SCALE", mean, inputs=[current])
 
 
-def pair(
-    at: Placer, node: Node, function: str, inputs: Sequence[str], output: str, *, name: str = ""
+def elementwise_pair(
+    placer: Placer, node: Node, function: str, inputs: Sequence[str], output: str, *, name: str = ""
 ) -> None:
     """Adds an ELEMENTWISE layer of ``node`` with two operands of any ranks, also constants.
 
     A layer with a ``name`` is an additional layer of the parser.
     """
-    absorbed = as_imported(at, node, inputs)
-    _emit_pair(at, node, function, _of_one_rank(at, node, inputs), output, absorbed, name)
+    absorbed = imported_constants(placer, node, inputs)
+    _emit_pair(
+        placer, node, function, _with_equal_ranks(placer, node, inputs), output, absorbed, name
+    )
 
 
 def _emit_pair(
-    at: Placer,
+    placer: Placer,
     node: Node,
     function: str,
     inputs: Sequence[str],
@@ -211,13 +213,13 @@ def _emit_pair(
     name: str = "",
 ) -> None:
     params: dict[str, Any] = {"function": function}
-    fixed = [name for name in inputs if at.constant(name)]
+    fixed = [name for name in inputs if placer.constant(name)]
     if fixed:
         # the builder keeps the operand as a CONSTANT layer, whose shape matters too
-        rank, size = len(at.shape(output)), at.shape(fixed[-1])
+        rank, size = len(placer.shape(output)), placer.shape(fixed[-1])
         params["constant_operand"] = (1,) * (rank - len(size)) + tuple(size)
-        params |= _uniform(at, node, function)
-    at.emit(
+        params |= _uniform(placer, node, function)
+    placer.emit(
         node,
         "ELEMENTWISE",
         params,
@@ -229,49 +231,51 @@ def _emit_pair(
     )
 
 
-def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:
+def imported_constants(placer: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:
     """Returns the importer's constants among ``inputs``, and their broadcasts if of lower rank."""
     # a recurrence may omit its first output
-    rank = len(at.shape(next(name for name in node.outputs if name)))
+    rank = len(placer.shape(next(name for name in node.outputs if name)))
     parts: list[Absorbed] = []
     for name in inputs:
-        if at.constant(name):
-            parts += at.importer.constant(name)
-            if len(at.shape(name)) < rank:
-                parts.append(at.importer.broadcast())
+        if placer.constant(name):
+            parts += placer.importer.constant(name)
+            if len(placer.shape(name)) < rank:
+                parts.append(placer.importer.broadcast())
     return parts
 
 
-def _of_one_rank(at: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
+def _with_equal_ranks(placer: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
     """Returns the inputs with equal ranks: shuffles prepend dimensions of size 1 to activations."""
-    rank = len(at.shape(node.outputs[0]))
+    rank = len(placer.shape(node.outputs[0]))
     found = []
     for name in inputs:
-        shape = at.shape(name)
-        if at.constant(name) or len(shape) == rank:
+        shape = placer.shape(name)
+        if placer.constant(name) or len(shape) == rank:
             found.append(name)
             continue
-        wide = at.inner(f"{node.name}:{name}", (1,) * (rank - len(shape)) + shape, name, view=True)
-        at.reshape(node, name, wide, at.importer.broadcast().name, imported=False)
+        wide = placer.inner(
+            f"{node.name}:{name}", (1,) * (rank - len(shape)) + shape, name, view=True
+        )
+        placer.reshape(node, name, wide, placer.importer.broadcast().name, imported=False)
         found.append(wide)
     return found
 
 
-def _scale_mode(at: Placer, node: Node, inputs: list[str]) -> str:
+def _scale_mode(placer: Placer, node: Node, inputs: list[str]) -> str:
     """Returns UNIFORM, CHANNEL or ELEMENTWISE if the node scales an activation by a constant; else
     ""."""
     if node.op not in _SCALES or len(inputs) != 2:
         return ""
-    fixed = [at.constant(name) for name in inputs]
+    fixed = [placer.constant(name) for name in inputs]
     if fixed == [True, False] and node.op in _COMMUTES:
         data, factor = inputs[1], inputs[0]
     elif fixed == [False, True]:
         data, factor = inputs
     else:
         return ""
-    if not at.tensors[data].dtype.startswith(("float", "bfloat")):
+    if not placer.tensors[data].dtype.startswith(("float", "bfloat")):
         return ""
-    whole, part = at.shape(data), at.shape(factor)
+    whole, part = placer.shape(data), placer.shape(factor)
     part = (1,) * (len(whole) - len(part)) + tuple(part)
     if len(part) != len(whole) or len(whole) not in {4, 5}:
         return ""
@@ -282,7 +286,7 @@ def _scale_mode(at: Placer, node: Node, inputs: list[str]) -> str:
     return "ELEMENTWISE" if part[1:] == whole[1:] and part[0] in {1, whole[0]} else ""
 
 
-def _uniform(at: Placer, node: Node, function: str) -> dict[str, bool]:
+def _uniform(placer: Placer, node: Node, function: str) -> dict[str, bool]:
     """Returns True for ``uniform_constant`` if the constant of a division, power or comparison has
     a single value, which a DLA requires.
 
@@ -291,8 +295,8 @@ def _uniform(at: Placer, node: Node, function: str) -> dict[str, bool]:
     if function not in _ONE_VALUE:
         return {}
     for index, name in enumerate(node.inputs):
-        if at.stored(name):
-            value = at.value(node, index)
+        if placer.stored(name):
+            value = placer.value(node, index)
             return (
                 {} if value is None else {"uniform_constant": bool((value == value.flat[:1]).all())}
             )
@@ -307,6 +311,6 @@ def broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int,
     return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
 
 
-def unary(at: Placer, node: Node) -> None:
+def unary(placer: Placer, node: Node) -> None:
     """Functions of a single element -> UNARY."""
-    at.emit(node, "UNARY", {"function": UNARY[node.op]})
+    placer.emit(node, "UNARY", {"function": UNARY[node.op]})

@@ -34,11 +34,11 @@ _AXES_INPUT = {"ReduceSum": 13}
 _AXES_INPUT_OTHERS = 18
 
 
-def pool(at: Placer, node: Node) -> None:
+def pool(placer: Placer, node: Node) -> None:
     """MaxPool and AveragePool -> POOLING; 1-D pooling is between two reshapes."""
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
-    size = window(given, given["kernel_shape"], at.shape(source)[2:], at.shape(target)[2:])
+    size = window(given, given["kernel_shape"], placer.shape(source)[2:], placer.shape(target)[2:])
     params = {
         **size.params(),
         "mode": "MAX" if node.op == "MaxPool" else "AVERAGE",
@@ -46,59 +46,61 @@ def pool(at: Placer, node: Node) -> None:
         "ceil_mode": bool(given.get("ceil_mode", 0)),
         "indices": len(node.outputs) > 1,
     }
-    if len(at.shape(source)) != 3:
-        at.emit(node, "POOLING", params)
+    if len(placer.shape(source)) != 3:
+        placer.emit(node, "POOLING", params)
         return
-    wide = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
-    result = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
-    at.reshape(node, source, wide, f"reshape_before_{node.name}", as_op="Unsqueeze")
-    at.emit(node, "POOLING", params, inputs=[wide], outputs=[result, *node.outputs[1:]])
-    at.reshape(node, result, target, f"reshape_after_{node.name}", as_op="Squeeze")
+    wide = placer.inner(f"{node.name}:in4d", (*placer.shape(source), 1), source, view=True)
+    result = placer.inner(f"{node.name}:out4d", (*placer.shape(target), 1), target, view=True)
+    placer.reshape(node, source, wide, f"reshape_before_{node.name}", as_op="Unsqueeze")
+    placer.emit(node, "POOLING", params, inputs=[wide], outputs=[result, *node.outputs[1:]])
+    placer.reshape(node, result, target, f"reshape_after_{node.name}", as_op="Squeeze")
 
 
-def global_pool(at: Placer, node: Node) -> None:
+def global_pool(placer: Placer, node: Node) -> None:
     """Global pools -> REDUCE over the spatial axes, as in the parser's log."""
-    rank = len(at.shape(node.inputs[0]))
+    rank = len(placer.shape(node.inputs[0]))
     function = "AVG" if node.op == "GlobalAveragePool" else "MAX"
     params = {"function": function, "axes": tuple(range(2, rank)), "keepdims": True}
-    at.emit(node, "REDUCE", params)
+    placer.emit(node, "REDUCE", params)
 
 
-def reduce(at: Placer, node: Node) -> None:
+def reduce(placer: Placer, node: Node) -> None:
     """Reduce* -> REDUCE, for some operators with unary or elementwise layers around it."""
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
-    rank = len(at.shape(source))
+    rank = len(placer.shape(source))
     axes = given.get("axes")
-    if at.version >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
-        axes = at.ints(node, 1)
+    if placer.version >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
+        axes = placer.ints(node, 1)
     if not axes and given.get("noop_with_empty_axes", 0):
-        at.emit(node, "IDENTITY", inputs=[source])
+        placer.emit(node, "IDENTITY", inputs=[source])
         return
     params = {
         "axes": tuple(sorted(a % rank for a in axes)) if axes else tuple(range(rank)),
         "keepdims": bool(given.get("keepdims", 1)),
     }
     if node.op in _REDUCE:
-        at.emit(node, "REDUCE", {"function": _REDUCE[node.op], **params}, inputs=[source])
+        placer.emit(node, "REDUCE", {"function": _REDUCE[node.op], **params}, inputs=[source])
         return
     before, function, after = _REDUCE_CHAINS[node.op]
     current = source
     for step in before:
-        result = at.inner(f"{node.name}:{step.lower()}", at.shape(source), source)
+        result = placer.inner(f"{node.name}:{step.lower()}", placer.shape(source), source)
         if step == "SQUARE":
             squared = {"function": "PROD"}
-            at.emit(node, "ELEMENTWISE", squared, inputs=[current, current], outputs=[result])
+            placer.emit(node, "ELEMENTWISE", squared, inputs=[current, current], outputs=[result])
         else:
-            at.emit(node, "UNARY", {"function": step}, inputs=[current], outputs=[result])
+            placer.emit(node, "UNARY", {"function": step}, inputs=[current], outputs=[result])
         current = result
-    result = at.inner(f"{node.name}:sum", at.shape(target), target) if after else target
-    at.emit(node, "REDUCE", {"function": function, **params}, inputs=[current], outputs=[result])
+    result = placer.inner(f"{node.name}:sum", placer.shape(target), target) if after else target
+    placer.emit(
+        node, "REDUCE", {"function": function, **params}, inputs=[current], outputs=[result]
+    )
     for step in after:
-        at.emit(node, "UNARY", {"function": step}, inputs=[result])
+        placer.emit(node, "UNARY", {"function": step}, inputs=[result])
 
 
-def softmax(at: Placer, node: Node) -> None:
+def softmax(placer: Placer, node: Node) -> None:
     """Softmax -> SOFTMAX; LogSoftmax adds a UNARY LOG.
 
     Before opset 13 it acts on the input flattened to 2-D at its axis: the parser reshapes before
@@ -106,46 +108,46 @@ def softmax(at: Placer, node: Node) -> None:
     """
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
-    shape = at.shape(source)
-    coerced = at.version < 13
+    shape = placer.shape(source)
+    coerced = placer.version < 13
     axis = given.get("axis", 1 if coerced else -1) % max(len(shape), 1)
     if node.op == "LogSoftmax":
-        target = at.inner(f"{node.name}:softmax", shape, target)
+        target = placer.inner(f"{node.name}:softmax", shape, target)
     if coerced and len(shape) != 2:
         flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
-        before = at.inner(f"{node.name}:in2d", flat, source, view=True)
-        after = at.inner(f"{node.name}:out2d", flat, target, view=target == node.outputs[0])
-        at.reshape(node, source, before, f"reshape_before_{node.name}")
-        at.emit(node, "SOFTMAX", {"axis": 1}, inputs=[before], outputs=[after])
-        at.reshape(node, after, target, f"reshape_after_{node.name}")
+        before = placer.inner(f"{node.name}:in2d", flat, source, view=True)
+        after = placer.inner(f"{node.name}:out2d", flat, target, view=target == node.outputs[0])
+        placer.reshape(node, source, before, f"reshape_before_{node.name}")
+        placer.emit(node, "SOFTMAX", {"axis": 1}, inputs=[before], outputs=[after])
+        placer.reshape(node, after, target, f"reshape_after_{node.name}")
     else:
-        at.emit(node, "SOFTMAX", {"axis": axis}, inputs=[source], outputs=[target])
+        placer.emit(node, "SOFTMAX", {"axis": axis}, inputs=[source], outputs=[target])
     if node.op == "LogSoftmax":
-        at.emit(node, "UNARY", {"function": "LOG"}, inputs=[target])
+        placer.emit(node, "UNARY", {"function": "LOG"}, inputs=[target])
 
 
-def batch_norm(at: Placer, node: Node) -> None:
+def batch_norm(placer: Placer, node: Node) -> None:
     """BatchNormalization -> SCALE per channel; the parser reshapes inputs below 4-D to 4-D."""
     source, target = node.inputs[0], node.outputs[0]
-    shape = at.shape(source)
+    shape = placer.shape(source)
     params = {"mode": "CHANNEL", "axis": 1, "epsilon": node.attrs.get("epsilon", 1e-5)}
     if len(shape) >= 4:
-        at.emit(node, "SCALE", params)
+        placer.emit(node, "SCALE", params)
         return
     wide = shape + (1,) * (4 - len(shape))
-    before = at.inner(f"{node.name}:in4d", wide, source, view=True)
-    after = at.inner(f"{node.name}:out4d", wide, target, view=True)
-    at.reshape(node, source, before, f"reshape_before_{node.name}", as_op="Unsqueeze")
-    at.emit(node, "SCALE", params, inputs=[before, *node.inputs[1:]], outputs=[after])
-    at.reshape(node, after, target, f"reshape_after_{node.name}")
+    before = placer.inner(f"{node.name}:in4d", wide, source, view=True)
+    after = placer.inner(f"{node.name}:out4d", wide, target, view=True)
+    placer.reshape(node, source, before, f"reshape_before_{node.name}", as_op="Unsqueeze")
+    placer.emit(node, "SCALE", params, inputs=[before, *node.inputs[1:]], outputs=[after])
+    placer.reshape(node, after, target, f"reshape_after_{node.name}")
 
 
-def image_scaler(at: Placer, node: Node) -> None:
+def image_scaler(placer: Placer, node: Node) -> None:
     """ImageScaler -> SCALE per channel: a common factor, and a constant for each channel."""
-    at.emit(node, "SCALE", {"mode": "CHANNEL", "axis": 1})
+    placer.emit(node, "SCALE", {"mode": "CHANNEL", "axis": 1})
 
 
-def lrn(at: Placer, node: Node) -> None:
+def lrn(placer: Placer, node: Node) -> None:
     """LRN -> LRN across channels."""
     given = node.attrs
     params = {
@@ -154,31 +156,31 @@ def lrn(at: Placer, node: Node) -> None:
         "beta": given.get("beta", 0.75),
         "k": given.get("bias", 1.0),
     }
-    at.emit(node, "LRN", params)
+    placer.emit(node, "LRN", params)
 
 
-def normalization(at: Placer, node: Node) -> None:
+def normalization(placer: Placer, node: Node) -> None:
     """Instance, group and layer normalization -> NORMALIZATION over the axes they average."""
     given = node.attrs
-    rank = len(at.shape(node.inputs[0]))
+    rank = len(placer.shape(node.inputs[0]))
     first = given.get("axis", -1) % rank if node.op == "LayerNormalization" else 2
     params = {
         "axes": tuple(range(first, rank)),
         "epsilon": given.get("epsilon", 1e-5),
         "groups": given.get("num_groups", 1),
     }
-    at.emit(node, "NORMALIZATION", params)
+    placer.emit(node, "NORMALIZATION", params)
 
 
-def resize(at: Placer, node: Node) -> None:
+def resize(placer: Placer, node: Node) -> None:
     """Resize and Upsample -> RESIZE, with TensorRT's coordinate transformation, selector and
     rounding."""
     given = node.attrs
-    source, target = at.shape(node.inputs[0]), at.shape(node.outputs[0])
-    old = node.op == "Upsample" or at.version == 10
+    source, target = placer.shape(node.inputs[0]), placer.shape(node.outputs[0])
+    old = node.op == "Upsample" or placer.version == 10
     scales = given.get("scales")
     if scales is None:
-        value = at.value(node, 1 if old else 2)
+        value = placer.value(node, 1 if old else 2)
         scales = [float(v) for v in value] if value is not None and value.size else None
     axes = [a % len(source) for a in given.get("axes", range(len(source)))]
     if scales is not None:
@@ -210,4 +212,4 @@ def resize(at: Placer, node: Node) -> None:
         "exclude_outside": bool(given.get("exclude_outside", 0)),
         "cubic_coeff": given.get("cubic_coeff_a", -0.75),
     }
-    at.emit(node, "RESIZE", params, inputs=[node.inputs[0]])
+    placer.emit(node, "RESIZE", params, inputs=[node.inputs[0]])

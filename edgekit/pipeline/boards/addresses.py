@@ -31,7 +31,7 @@ _HOST = re.compile(
 )
 
 
-def boards_of_config(config: Config) -> list[Board]:
+def config_boards(config: Config) -> list[Board]:
     """Returns the boards that a configuration names, with their containers."""
     from edgekit.deployment.board import Board, Container
 
@@ -53,14 +53,14 @@ def boards_of_config(config: Config) -> list[Board]:
     ]
 
 
-def own_boards(config: Config) -> list[Board]:
+def boards_or_embedded(config: Config) -> list[Board]:
     """Returns a configuration's boards; edgekit's own (kind "sshd") if it names none."""
     from edgekit.deployment.board import EMBEDDED, Board
 
-    return boards_of_config(config) or [Board(EMBEDDED, kind="sshd")]
+    return config_boards(config) or [Board(EMBEDDED, kind="sshd")]
 
 
-def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:
+def host_board(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:
     """Returns the board at ``[USER@]HOST[:PORT]``; HOST may be an alias of ~/.ssh/config.
 
     Raises:
@@ -83,7 +83,7 @@ def is_config(text: str) -> bool:
     return is_config_file(text) or Path(text).is_file()
 
 
-def boards_of(where: str, config: Config | None = None, **options: str) -> list[Board]:
+def resolve_boards(where: str, config: Config | None = None, **options: str) -> list[Board]:
     """Returns the boards that a user names.
 
     Args:
@@ -98,9 +98,9 @@ def boards_of(where: str, config: Config | None = None, **options: str) -> list[
     if is_config(where):
         from edgekit.config.loader import open_config
 
-        return own_boards(open_config(where))
-    named = [b for b in boards_of_config(config) if b.name == where] if config else []
-    return named or [board_of_host(where, **options)]
+        return boards_or_embedded(open_config(where))
+    named = [b for b in config_boards(config) if b.name == where] if config else []
+    return named or [host_board(where, **options)]
 
 
 def job_command(action: str, id: str, config: Config, board: str) -> str:

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.answers import row_of
+from edgekit.deployment.answers import row_rule
 from edgekit.errors import BoardError, UsageError
 from edgekit.pipeline.boards.addresses import is_config
-from edgekit.pipeline.boards.requests import BoardRow, app_of, request_from_boards
+from edgekit.pipeline.boards.requests import BoardRow, request_from_boards, resolve_app
 from edgekit.removed import FormerDict
 from edgekit_device.protocol.codec import (
     app_name,
@@ -70,7 +70,7 @@ class Rollback(FormerDict):
     app: str = member(app_name)
     dry_run: bool = member(flag)
     boards: tuple[RolledBackBoard | BoardToRollBack, ...] = member(
-        array(row_of(RolledBackBoard, BoardToRollBack))
+        array(row_rule(RolledBackBoard, BoardToRollBack))
     )
     schema: str = member(choice("edgekit.rollback/1"), default="edgekit.rollback/1")
 
@@ -95,22 +95,22 @@ def roll_back(
     Raises:
         UsageError: ``app`` is None, and a host has no application of its own.
     """
-    name = app_of(where, app)
+    name = resolve_app(where, app)
 
     def request(client: BoardClient) -> tuple[str, str, RolledBack]:
-        answer = _would_roll_back(client, name) if dry_run else client.rollback(name, reason)
+        answer = _preview_rollback(client, name) if dry_run else client.rollback(name, reason)
         return client.kind, client.note, answer
 
     rows = []
-    for one in request_from_boards([where], request, **settings):
-        if one.found is None:
-            rows.append(one.row(BoardToRollBack, name=one.board))
+    for board in request_from_boards([where], request, **settings):
+        if board.found is None:
+            rows.append(board.row(BoardToRollBack, name=board.board))
         else:
-            kind, note, answer = one.found
+            kind, note, answer = board.found
             rows.append(
-                one.row(
+                board.row(
                     RolledBackBoard,
-                    name=one.board,
+                    name=board.board,
                     kind=kind,
                     note=note,
                     before=answer.before,
@@ -121,13 +121,13 @@ def roll_back(
     return Rollback(name, dry_run, tuple(rows))
 
 
-def _would_roll_back(client: BoardClient, app: str) -> RolledBack:
+def _preview_rollback(client: BoardClient, app: str) -> RolledBack:
     """Returns the answer that ``BoardClient.rollback`` would give, without a change.
 
     Raises:
         BoardError: "app.unknown" or "release.no-previous", as the board would refuse it.
     """
-    state = _state_of(client, app)
+    state = _app_releases(client, app)
     current = state.current
     rows = [row for row in state.releases if row.ready and row.taken_back is None]
     older = [row.id for row in rows if current and release_number(row.id) < release_number(current)]
@@ -143,7 +143,7 @@ def _would_roll_back(client: BoardClient, app: str) -> RolledBack:
     return RolledBack(app, target, current, current, None)
 
 
-def _state_of(client: BoardClient, app: str) -> AppReleases:
+def _app_releases(client: BoardClient, app: str) -> AppReleases:
     apps = client.releases()
     if app not in apps:
         raise BoardError(
@@ -199,7 +199,7 @@ def remove(
     """
     if not wheres:
         raise UsageError("no board is given", hint="give configurations or boards (user@host)")
-    names = list(dict.fromkeys(app_of(where, app) for where in wheres))
+    names = list(dict.fromkeys(resolve_app(where, app) for where in wheres))
     if len(names) > 1:
         raise UsageError(
             f"these configurations are of several applications: {', '.join(names)}",
@@ -209,7 +209,7 @@ def remove(
 
     def request(client: BoardClient) -> tuple[str, ...]:
         if dry_run:
-            return _would_remove(client, name, release)
+            return _preview_removal(client, name, release)
         return client.remove(name, release)
 
     answered = request_from_boards(wheres, request, **settings)
@@ -217,8 +217,8 @@ def remove(
     return Removal(name, release, dry_run, tuple(rows))
 
 
-def _would_remove(client: BoardClient, app: str, release: str | None) -> tuple[str, ...]:
-    state = _state_of(client, app)
+def _preview_removal(client: BoardClient, app: str, release: str | None) -> tuple[str, ...]:
+    state = _app_releases(client, app)
     names = tuple(row.id for row in state.releases)
     if release is None:
         return names
@@ -291,7 +291,7 @@ def serve(
     Raises:
         UsageError: ``app`` is None, and a host has no application of its own.
     """
-    name = app_of(where, app)
+    name = resolve_app(where, app)
 
     def request(client: BoardClient) -> tuple[ServeAnswer | ServerStopped, tuple[str, ...]]:
         answer = client.serve(name, action, options)
@@ -302,14 +302,14 @@ def serve(
         return answer, (taken_back_note(client.name, serving, answer.taken_back, config),)
 
     rows: list[BoardServer | StoppedServer | BoardRow] = []
-    for one in request_from_boards([where], request, **settings):
-        if one.found is None:
-            rows.append(one.row(BoardRow))
-        elif isinstance(one.found[0], ServerStopped):
-            rows.append(one.row(StoppedServer, **vars(one.found[0])))
+    for board in request_from_boards([where], request, **settings):
+        if board.found is None:
+            rows.append(board.row(BoardRow))
+        elif isinstance(board.found[0], ServerStopped):
+            rows.append(board.row(StoppedServer, **vars(board.found[0])))
         else:
-            answer, notes = one.found
-            rows.append(one.row(BoardServer, **vars(answer), notes=notes))
+            answer, notes = board.found
+            rows.append(board.row(BoardServer, **vars(answer), notes=notes))
     return Serving(name, action, tuple(rows))
 
 

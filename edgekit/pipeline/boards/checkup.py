@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgekit.deployment.answers import row_of
+from edgekit.deployment.answers import row_rule
 from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoards, examine
-from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
+from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.jobs import OnNote, follow_job, jobs_arguments
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
@@ -46,7 +46,7 @@ class Setup(FormerDict, SetupAnswer):
 class Setups(VisitedBoards[Setup]):
     """``edgekit.setups/1``: the preparation of several boards; a ``Doctor`` is a failed board."""
 
-    boards: tuple[Setup | Doctor, ...] = member(array(row_of(Setup, Doctor)))
+    boards: tuple[Setup | Doctor, ...] = member(array(row_rule(Setup, Doctor)))
     schema: str = member(choice("edgekit.setups/1"), default="edgekit.setups/1")
 
 
@@ -69,9 +69,9 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
 
     def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
         planned = None if wanted is None else planned_board(wanted)
-        return examine(_described(client), client.probe(), planned)
+        return examine(_describe(client), client.probe(), planned)
 
-    return Doctors(_each(where, config, look, **settings))
+    return Doctors(_visit_boards(where, config, look, **settings))
 
 
 def planned_board(config: Config) -> PlannedBoard:
@@ -114,9 +114,9 @@ def set_up(
             found = client.setup(undo=undo, apply=True)
             on_text(client.name, found.text)
         ok = found.state not in _UNPREPARED
-        return Setup(**vars(found), ok=ok, board=_described(client))
+        return Setup(**vars(found), ok=ok, board=_describe(client))
 
-    return Setups(_each(where, config, prepare, **settings))
+    return Setups(_visit_boards(where, config, prepare, **settings))
 
 
 def self_test(
@@ -138,21 +138,21 @@ def self_test(
         out: File for the results; with several boards each file name has the board's name.
         settings: See ``doctor``.
     """
-    from edgekit.deployment.selftest import Selftests, finished, start
+    from edgekit.deployment.selftest import Selftests, start_selftest, write_answers
 
     def test(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Selftest:
         accepts = bool(settings.get("accept_host_key"))
         again = _jobs_arguments(where, wanted, board, accepts)
-        result = follow(client, start(client).job, progress, on_note, again=again)
+        result = follow_job(client, start_selftest(client).job, progress, on_note, again=again)
         path = out or SELFTEST_FILE
         if several:
             path = path.with_name(f"{path.stem}-{board.name}{path.suffix}")
-        return finished(result, client, path)
+        return write_answers(result, client, path)
 
-    return Selftests(_each(where, config, test, **settings))
+    return Selftests(_visit_boards(where, config, test, **settings))
 
 
-def _each(
+def _visit_boards(
     where: str,
     config: str | None,
     visit: Callable[[BoardClient, Config | None, Board, bool], _Found],
@@ -165,7 +165,7 @@ def _each(
 
     named = config or (where if addresses.is_config(where) else None)
     wanted = None if named is None else open_config(named)
-    boards = addresses.boards_of(where, wanted, **options)
+    boards = addresses.resolve_boards(where, wanted, **options)
     found: list[_Found | Doctor] = []
     for board in boards:
         try:
@@ -173,24 +173,19 @@ def _each(
                 found.append(visit(client, wanted, board, len(boards) > 1))
         except (BoardError, EnvironmentLack) as error:
             if config is not None and wanted is not None:
-                _name_boards(config, wanted, board, error)
+                names = [one.name for one in wanted.file.deploy.boards]
+                if board.name not in names:
+                    named = f"{config} names {', '.join(names) or 'no board'}"
+                    error.hint = f"{error.hint}; {named}" if error.hint else named
             if len(boards) == 1:
                 raise
             described = DescribedBoard(board.name, board.kind, "")
-            found.append(Doctor(described, False, error=failure_of(error), cause=error))
+            found.append(Doctor(described, False, error=to_failure(error), cause=error))
     return tuple(found)
 
 
-def _described(client: BoardClient) -> DescribedBoard:
+def _describe(client: BoardClient) -> DescribedBoard:
     return DescribedBoard(client.name, client.kind, client.note)
-
-
-def _name_boards(path: str, config: Config, board: Board, error: EdgekitError) -> None:
-    """Adds a configuration's board names to the error if the name matches none of them."""
-    names = [one.name for one in config.file.deploy.boards]
-    if board.name not in names:
-        named = f"{path} names {', '.join(names) or 'no board'}"
-        error.hint = f"{error.hint}; {named}" if error.hint else named
 
 
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:

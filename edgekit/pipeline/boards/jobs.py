@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.deployment.answers import job_result
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.removed import FormerDict
 from edgekit_device.build.request import BuildResult
 from edgekit_device.jobs.job import LIVE, STATES, JobRow, WatchedEvent
@@ -133,7 +133,7 @@ def jobs(where: str, board: str | None = None, **settings: Any) -> Jobs:
 def watch_job(
     job: str, where: str, progress: Progress, on_note: OnNote, **settings: Any
 ) -> JobAnswer:
-    """Follows a job to its end; the other arguments are those of ``find``.
+    """Follows a job to its end; the other arguments are those of ``find_job``.
 
     Args:
         job: The id, or its first characters.
@@ -145,8 +145,8 @@ def watch_job(
     Raises:
         EdgekitError: The job's own error, or the board's.
     """
-    with find(job, where, LIVE, on_note, **settings) as (client, id, again):
-        result: Any = follow(client, id, progress, on_note, again=again)
+    with find_job(job, where, LIVE, on_note, **settings) as (client, id, again):
+        result: Any = follow_job(client, id, progress, on_note, again=again)
         return JobAnswer(id, client.name, state="done", result=result)
 
 
@@ -169,7 +169,7 @@ def job_log(
         tail: Only this many bytes from the end.
         settings: See ``jobs``.
     """
-    with find(job, where, LIVE, on_note, **settings) as (client, id, _):
+    with find_job(job, where, LIVE, on_note, **settings) as (client, id, _):
         start = 0 if tail is None else max(0, client.job_log(id, most=0).size - tail)
         parts = []
         while (page := client.job_log(id, start=start)).data:
@@ -182,13 +182,13 @@ def job_log(
 
 def cancel_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
     """Cancels a job; arguments as in ``watch_job``."""
-    with find(job, where, LIVE, on_note, **settings) as (client, id, _):
+    with find_job(job, where, LIVE, on_note, **settings) as (client, id, _):
         return JobAnswer(id, client.name, state=client.cancel_job(id))
 
 
 def remove_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
     """Removes a job that has ended; arguments as in ``watch_job``."""
-    with find(job, where, _ENDED, on_note, **settings) as (client, id, _):
+    with find_job(job, where, _ENDED, on_note, **settings) as (client, id, _):
         client.remove_job(id)
         return JobAnswer(id, client.name, removed=True)
 
@@ -206,7 +206,7 @@ def _connect_boards(
     Raises:
         UsageError: There is no such board.
     """
-    boards = addresses.boards_of(where, **options)
+    boards = addresses.resolve_boards(where, **options)
     several = len(boards) > 1
     if wanted is not None:
         names = ", ".join(board.name for board in boards)
@@ -225,12 +225,12 @@ def _connect_boards(
             )
             yield _ConnectedBoard(BoardJobs(board.name, client.jobs(), None), client, again)
         except (BoardError, EnvironmentLack) as error:
-            lost = BoardJobs(board.name, (), failure_of(error), error)
+            lost = BoardJobs(board.name, (), to_failure(error), error)
             yield _ConnectedBoard(lost, None, again)
 
 
 @contextlib.contextmanager
-def find(
+def find_job(
     start: str,
     where: str,
     states: Sequence[str],
@@ -278,12 +278,12 @@ def find(
             )
         for one in lost:
             on_note(f"{one.board} was not reached: {one.cause.message}")
-        meant, id = _chosen(start, found, states)
+        meant, id = _select_job(start, found, states)
         assert meant.client is not None
         yield meant.client, id, meant.again
 
 
-def _chosen(
+def _select_job(
     start: str, found: list[tuple[_ConnectedBoard, JobRow]], states: Sequence[str]
 ) -> tuple[_ConnectedBoard, str]:
     ids = sorted({row.job for _, row in found})
@@ -314,7 +314,7 @@ def jobs_arguments(where: str, board: Board, several: bool, accept_host_key: boo
     return f"{words} --accept-host-key" if accept_host_key else words
 
 
-def follow(
+def follow_job(
     client: BoardClient, id: str, progress: Progress, on_note: OnNote, *, again: str
 ) -> object:
     """Shows a job's progress until it has ended, and returns its result.

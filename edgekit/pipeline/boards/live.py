@@ -15,7 +15,7 @@ from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack, Usage
 from edgekit.pipeline.boards import addresses
 from edgekit.targets.board import Target
 from edgekit.targets.loader import find_by_board_id
-from edgekit_device.board.samples import LiveSample, MonitorFacts, Sample
+from edgekit_device.board.samples import LiveSample, MonitorFacts
 
 if TYPE_CHECKING:
     from edgekit.deployment.board import Board
@@ -28,7 +28,7 @@ _SOON_MS = 2000
 OnDocument = Callable[[Top], bool]
 
 
-def board_of(where: str, name: str | None = None, **options: str) -> Board:
+def select_board(where: str, name: str | None = None, **options: str) -> Board:
     """Returns the board that a user names.
 
     Args:
@@ -39,7 +39,7 @@ def board_of(where: str, name: str | None = None, **options: str) -> Board:
     Raises:
         UsageError: There is no board of that name, or there are several and no name.
     """
-    boards = addresses.boards_of(where, None, **options)
+    boards = addresses.resolve_boards(where, None, **options)
     named = [board for board in boards if name in (None, board.name)]
     if len(named) == 1:
         return named[0]
@@ -164,10 +164,16 @@ class _BoardView:
 
     def shown(self, sample: LiveSample) -> Top:
         """Returns the current document."""
-        self._sample = sample = _with_news(self._sample, sample)
+        self._sample = sample = _merge_samples(self._sample, sample)
         facts = sample.facts or MonitorFacts()
         if self._target is None:
             self._target = find_by_board_id(facts.board_id or "")
+        # the sum of the rails that are the board's draw; None if a rail was not read
+        rails = sample.rails()
+        wanted = self._target.rails.total if self._target and self._target.rails else ()
+        total_mw = (
+            sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None
+        )
         self.last = Top(
             schema="edgekit.top/1",
             board=self._name,
@@ -178,7 +184,7 @@ class _BoardView:
             unknown=dict(sample.unknown or {}),
             sources=list(sample.sources),
             facts=facts,
-            total_mw=_total(sample, self._target),
+            total_mw=total_mw,
             sample=ShownSample(
                 **{field.name: getattr(sample, field.name) for field in fields(ShownSample)}
             ),
@@ -187,7 +193,7 @@ class _BoardView:
         return self.last
 
 
-def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
+def _merge_samples(last: LiveSample | None, sample: LiveSample) -> LiveSample:
     """Returns a sample with the values that only earlier samples have."""
     if last is None:
         return sample
@@ -199,10 +205,3 @@ def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
         warnings=last.warnings if sample.warnings is None else sample.warnings,
         unknown=last.unknown if sample.unknown is None else sample.unknown,
     )
-
-
-def _total(sample: Sample, target: Target | None) -> float | None:
-    """Returns the sum of the rails that are the board's draw; None if a rail was not read."""
-    rails = sample.rails()
-    wanted = target.rails.total if target and target.rails else ()
-    return sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None

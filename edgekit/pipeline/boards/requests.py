@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.addresses import own_boards
+from edgekit.pipeline.boards.addresses import boards_or_embedded
 from edgekit_device.protocol.codec import (
     document,
     flag,
@@ -52,7 +52,7 @@ class BoardRow:
     again: str = field(default="", compare=False)
 
 
-def failure_of(error: EdgekitError) -> Failure:
+def to_failure(error: EdgekitError) -> Failure:
     """Returns an error in the form of documents."""
     found = error.stated()
     return Failure(found.code, found.message, found.where, found.hint)
@@ -78,7 +78,7 @@ class BoardAnswer(Generic[_Found]):
 
     def row(self, kind: Callable[..., _Row], /, **more: Any) -> _Row:
         """Returns a row of this board: a ``BoardRow``, or a ``kind`` with ``more`` fields."""
-        error = None if self.error is None else failure_of(self.error)
+        error = None if self.error is None else to_failure(self.error)
         return kind(
             board=self.board,
             reachable=self.reachable,
@@ -111,7 +111,11 @@ def request_from_boards(
     """
     boards = []
     for where in wheres:
-        found = addresses.boards_of(where, **options) if config is None else own_boards(config)
+        found = (
+            addresses.resolve_boards(where, **options)
+            if config is None
+            else boards_or_embedded(config)
+        )
         boards += [(where, board, len(found) > 1) for board in found]
 
     def request(one: tuple[str, Board, bool]) -> BoardAnswer[_Found]:
@@ -131,7 +135,7 @@ def request_from_boards(
         return list(pool.map(request, boards))
 
 
-def app_of(where: str, app: str | None) -> str:
+def resolve_app(where: str, app: str | None) -> str:
     """Returns the application: the named one, or a configuration's own.
 
     Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.answers import row_of
+from edgekit.deployment.answers import row_rule
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards
 from edgekit.removed import FormerDict
 from edgekit_device.board.identity import DeviceSoftware
-from edgekit_device.deployment.status import BoardStatus, ShownDeployment
+from edgekit_device.deployment.status import BoardStatus
 from edgekit_device.protocol.codec import (
     array,
     choice,
@@ -48,7 +48,7 @@ class Status(FormerDict):
     """``edgekit.status/1``: releases, deployments, servers, store and free space of boards."""
 
     boards: tuple[ReachedBoard | UnknownBoard, ...] = member(
-        array(row_of(ReachedBoard, UnknownBoard))
+        array(row_rule(ReachedBoard, UnknownBoard))
     )
     schema: str = member(choice("edgekit.status/1"), default="edgekit.status/1")
 
@@ -64,23 +64,22 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
 
     def request(client: BoardClient) -> tuple[str, BoardStatus]:
         found = client.status(app)
-        if any(_is_dead(one.deployment) for one in found.apps.values()):
+        deployments = [app.deployment for app in found.apps.values() if app.deployment is not None]
+        if any(
+            deployment.state not in ENDED and not deployment.alive for deployment in deployments
+        ):
             client.resume(app)
             found = client.status(app)
         return client.kind, found
 
     rows: list[ReachedBoard | UnknownBoard] = []
-    for one in request_from_boards(wheres, request, **settings):
-        if one.found is None:
-            rows.append(one.row(UnknownBoard))
+    for board in request_from_boards(wheres, request, **settings):
+        if board.found is None:
+            rows.append(board.row(UnknownBoard))
         else:
-            kind, found = one.found
-            rows.append(one.row(ReachedBoard, **vars(found), kind=kind))
+            kind, found = board.found
+            rows.append(board.row(ReachedBoard, **vars(found), kind=kind))
     return Status(tuple(rows))
-
-
-def _is_dead(deployment: ShownDeployment | None) -> bool:
-    return deployment is not None and deployment.state not in ENDED and not deployment.alive
 
 
 @document(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.answers import row_of
+from edgekit.deployment.answers import row_rule
 from edgekit.errors import UsageError
 from edgekit.files import read_file
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
+# the hint if options of a new key come without one
+_ADD = "give the file of the key to add, such as ~/.ssh/id_ed25519.pub"
+
+
 @document(frozen=True, kw_only=True)
 class TrustingBoard(BoardRow, TrustAnswer):
     """A board: the changes, and the keys that may sign there now."""
@@ -29,11 +33,8 @@ class TrustingBoard(BoardRow, TrustAnswer):
 class Trust(FormerDict):
     """``edgekit.trust/1``: the keys that boards trust."""
 
-    boards: tuple[TrustingBoard | BoardRow, ...] = member(array(row_of(TrustingBoard, BoardRow)))
+    boards: tuple[TrustingBoard | BoardRow, ...] = member(array(row_rule(TrustingBoard, BoardRow)))
     schema: str = member(choice("edgekit.trust/1"), default="edgekit.trust/1")
-
-
-_ADD = "give the file of the key to add, such as ~/.ssh/id_ed25519.pub"
 
 
 @document(frozen=True)
@@ -87,7 +88,7 @@ class KeyChanges:
             revocations = base64.b64encode(_read_public_key_file(self.revocations)).decode("ascii")
         return TrustRequest(
             lines=tuple(allowed_signers_line(path, self.identity, times) for path in self.add),
-            remove=tuple(_key_of(word) for word in self.remove),
+            remove=tuple(_key_line(word) for word in self.remove),
             revoke=tuple(_text(path).strip() for path in self.revoke),
             signers=signers,
             revocations=revocations,
@@ -120,7 +121,7 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
     )
 
 
-def _key_of(word: str) -> str:
+def _key_line(word: str) -> str:
     """Returns a key's line if a file is named; fingerprints and identities are unchanged."""
     with contextlib.suppress(OSError, ValueError):
         if Path(word).expanduser().is_file():

@@ -19,34 +19,34 @@ from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     inputs_identity,
     inputs_text,
-    measures,
+    measures_ranges,
 )
 from edgekit.pipeline.steps.load import (
-    head_of,
-    lowers,
-    named,
-    options_of,
-    own_plugins,
-    rules,
+    detection_options,
+    load_head,
+    needs_qdq_nodes,
     source,
-    translated,
+    translate_qdq,
+    user_model,
+    user_plugins,
+    verdict_inputs,
 )
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.method import (
-    choice,
-    chooses,
+    chooses_method,
     method,
+    method_choice,
     plan_scales,
     scales,
-    scales_of,
+    tied_scales,
 )
-from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
+from edgekit.pipeline.steps.plan import fp16_suffix, keep_in_fp16, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
 from edgekit.placement.plan import PredictedCost
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import cut_segments
 from edgekit.placement.translation import float_note
-from edgekit.reference.accuracy import Accuracy, Float32, accuracy_of_variants
+from edgekit.reference.accuracy import Accuracy, Float32Reference, accuracy_of_variants
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
 from edgekit.reference.search_bounds import (
@@ -55,8 +55,8 @@ from edgekit.reference.search_bounds import (
     SearchBounds,
     bound_note,
     bounds_of_run,
-    part_of,
     part_text,
+    trial_limit,
 )
 from edgekit.reference.trials import TrialInputs
 from edgekit.reference.weights import WeightStore
@@ -94,15 +94,15 @@ def build_key(context: Context) -> str:
 
 def artefacts(context: Context) -> Artefacts:
     """Returns the engines of the reference build: the target's numerics, on this CPU."""
-    return _built(context)[0]
+    return _build_engines(context)[0]
 
 
 @computed()
-def _built(context: Context) -> tuple[Artefacts, bool]:
+def _build_engines(context: Context) -> tuple[Artefacts, bool]:
     """Returns the engines, and True if they were built just now."""
     key, cache = build_key(context), context.cache
     stored = None if context.force else cache.find(StoredArtefacts, "build", key)
-    plugins = own_plugins(context)
+    plugins = user_plugins(context)
     found = load_artefacts(cache, stored, plugins) if stored else None
     if found is not None:
         return found, False
@@ -127,32 +127,32 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
 def accuracy(context: Context) -> Accuracy:
     """Returns the error of the built network against FP32 over the calibration inputs."""
     # new engines are compared anew: an older comparison may be of damaged engines
-    built, fresh = _built(context)
+    built, fresh = _build_engines(context)
     return context.stored(
         Accuracy,
         "accuracy",
         lambda: measured_accuracy(context, model(context), built),
-        *_compared(context),
+        *_comparison_key(context),
         again=fresh,
     )
 
 
-def _compared(context: Context) -> tuple[Any, ...]:
+def _comparison_key(context: Context) -> tuple[Any, ...]:
     """Returns the inputs of a comparison of the build."""
-    return build_key(context), inputs_identity(context), *_judged(context)
+    return build_key(context), inputs_identity(context), *_detector_key(context)
 
 
-def _judged(context: Context) -> tuple[Any, ...]:
+def _detector_key(context: Context) -> tuple[Any, ...]:
     """Returns the values that decide about losses of a detector."""
-    detection = detection_of(context)
+    detection = output_decoding(context)
     own = () if detection is None else (write(detection.head), write(detection.options))
     return context.file.accuracy.scores, *own
 
 
-def detection_of(context: Context) -> Detection | None:
+def output_decoding(context: Context) -> Detection | None:
     """Returns the decoding of the network's outputs into objects; None without a head."""
-    head = head_of(context)
-    return None if head is None else Detection(head, options_of(context))
+    head = load_head(context)
+    return None if head is None else Detection(head, detection_options(context))
 
 
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
@@ -162,13 +162,13 @@ def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy
         "refit accuracy",
         lambda: measured_accuracy(context, other, built),
         other.digest,
-        *_compared(context),
+        *_comparison_key(context),
     )
 
 
 def measured_accuracy(
     context: Context,
-    other: Model | Float32,
+    other: Model | Float32Reference,
     built: Artefacts,
     *,
     text: str = "",
@@ -192,9 +192,9 @@ def measured_accuracy(
     found = accuracy_of_variants(
         other,
         built,
-        lambda number, count: _counted(context, text, inputs, number, count),
+        lambda number, count: _count_inputs(context, text, inputs, number, count),
         scores=context.file.accuracy.scores,
-        detection=detection_of(context),
+        detection=output_decoding(context),
     )
     if part is None:
         context.session.read = found.count
@@ -215,7 +215,7 @@ def measured_accuracy(
     return replace(found, data=random + part_text(part, inputs_text(context)))
 
 
-def _counted(
+def _count_inputs(
     context: Context, text: str, inputs: Feeds, plan: int, plans: int
 ) -> Iterator[Mapping[str, np.ndarray]]:
     """Yields the inputs; reports their number out of the total of all plans."""
@@ -270,7 +270,7 @@ def proposed_layers(
     from edgekit.reference.sensitivity import Proposal
 
     ranking = ranking or context
-    ranked = part_of(calibration_inputs(context), bounds.ranked)
+    ranked = trial_limit(calibration_inputs(context), bounds.ranked)
     int8 = _int8_layers(context)
 
     def compute() -> Proposal:
@@ -300,7 +300,7 @@ def proposed_layers(
         inputs_identity(context),
         metric,
         minimum,
-        *_judged(context),
+        *_detector_key(context),
         asdict(bounds),
     )
     return context.stored(Proposal, "proposal", compute, *key)
@@ -308,7 +308,7 @@ def proposed_layers(
 
 def _int8_layers(context: Context) -> frozenset[str]:
     """Returns the layers that the plan has in INT8."""
-    return frozenset(one.name for one in plan(context).layers if one.precision == "int8")
+    return frozenset(layer.name for layer in plan(context).layers if layer.precision == "int8")
 
 
 class TrialBuilds:
@@ -357,7 +357,7 @@ class TrialBuilds:
         def compute() -> Accuracy:
             placed = with_fp16(plan(context), layers)
             cut = cut_segments(model(context), network(context), placed)
-            built = build_reference(cut, scales_of(context, placed))
+            built = build_reference(cut, tied_scales(context, placed))
             return measured_accuracy(
                 context,
                 self._trials.float32,
@@ -374,7 +374,7 @@ class TrialBuilds:
             build_key(context),
             inputs_identity(context),
             sorted(layers),
-            *_judged(context),
+            *_detector_key(context),
             *([] if self.part is None else [self.part]),
         )
 
@@ -424,10 +424,16 @@ def with_nearest_method(context: Context) -> Context:
             found[name] = builds.accuracy(other, frozenset(), text)
         return _TriedMethods(builds.part, found)
 
-    key = build_key(context), inputs_identity(context), gate.metric, *_judged(context), bounds.tried
+    key = (
+        build_key(context),
+        inputs_identity(context),
+        gate.metric,
+        *_detector_key(context),
+        bounds.tried,
+    )
     tried = context.stored(_TriedMethods, "methods", compute, *key)
     by_gate = choice_by_gate(tried.methods, first, gate.metric, gate.min)
-    chosen = choice(context)
+    chosen = method_choice(context)
     if chosen is not None and by_gate.method != first:
         context.session.withdraw(choice_note(chosen))
     compared = counted(chosen.inputs, "input") if chosen else ""
@@ -452,7 +458,7 @@ def fall_back_to_fp16(context: Context) -> Context:
     from edgekit.reference.proposal import Search, reaches, shortfall
 
     gate = context.file.accuracy
-    if measures(context) and not chooses(context):
+    if measures_ranges(context) and not chooses_method(context):
         context.note(
             f"Only calibration method {method(context)} is tried, because the configuration names "
             "it; to try the others before layers go to FP16: calibration: {method: auto}"
@@ -467,7 +473,7 @@ def fall_back_to_fp16(context: Context) -> Context:
     def kept(context: Context, found: Proposal) -> Context:
         if note := bound_note(None if found.minimal else found.builds, found.ranked, found.tried):
             context.note(note)
-        return keep(context, found.layers or ())
+        return keep_in_fp16(context, found.layers or ())
 
     return Search(
         propose=propose,
@@ -500,8 +506,8 @@ def accuracy_notes(context: Context) -> list[str]:
     ]
     if context.file.model.builtin is not None:
         notes.append("the network's weights are random")
-    if translated(context) is not None:
-        notes.append(float_note(named(context)))
+    if translate_qdq(context) is not None:
+        notes.append(float_note(user_model(context)))
     if context.fp16_by_gate:
         notes.append(f"kept in FP16: {listed(context.fp16_by_gate)}")
     return notes
@@ -524,7 +530,7 @@ def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
     return f"Cost of the layers in FP16 (predicted): {', '.join(words) or 'none'}"
 
 
-def gated(context: Context) -> Context:
+def pass_accuracy_gate(context: Context) -> Context:
     """Returns a context whose build passes the configuration's gate, itself if it does.
 
     Without a gate no output may collapse, and a detector must keep its scores.
@@ -544,7 +550,7 @@ def gated(context: Context) -> Context:
         return not reaches(accuracy(context), gate.metric, gate.min)
 
     if misses(context) and scales(context) is not None and gate.fallback == "fp16":
-        if chooses(context):
+        if chooses_method(context):
             context = with_nearest_method(context)
         if misses(context):
             int8, context = context, fall_back_to_fp16(context)
@@ -555,9 +561,9 @@ def gated(context: Context) -> Context:
 
 def check_accuracy(context: Context, error: Accuracy) -> None:
     """Raises GateError when ``error`` is below the configuration's gate."""
-    from edgekit.reference.proposal import missed
+    from edgekit.reference.proposal import describe_miss
 
-    if text := missed(error, context.file.accuracy.metric, context.file.accuracy.min):
+    if text := describe_miss(error, context.file.accuracy.metric, context.file.accuracy.min):
         raise gate_failure(context, text, error)
 
 
@@ -593,7 +599,7 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
                 tensorrt=context.tensorrt,
                 enable="none",
                 allow_approx=[name],
-                lowers=lowers(context),
+                lowers=needs_qdq_nodes(context),
             ).model
             # if it applies only after others, the change by all of them is the nearest answer
             after = model(context) if alone is source(context) else alone
@@ -608,7 +614,7 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
         model_digest(context),
         list(names),
         inputs_identity(context),
-        *rules(context),
+        *verdict_inputs(context),
     ).found
     context.session.read = stored[0].inputs
     data = inputs_text(context)

@@ -11,20 +11,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.requirements import release_of, require_onnxruntime
+from edgekit.deployment.requirements import require_onnxruntime, tensorrt_release
 from edgekit.errors import UsageError
 from edgekit.network.files import external_values
 from edgekit.network.files import read as read_model
 from edgekit.network.loading.load import STRIPPED
-from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.steps.build import backend_for
 from edgekit.pipeline.steps.build_request import check_software
 from edgekit.pipeline.steps.bundle import check_labels, health_key
 from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
 from edgekit.pipeline.steps.labelled import check_labelled
-from edgekit.pipeline.steps.load import fp16_layers, named, require_parse, source, translated
-from edgekit.pipeline.steps.placement import options_of
+from edgekit.pipeline.steps.load import (
+    fp16_layers,
+    require_parse,
+    source,
+    translate_qdq,
+    user_model,
+)
+from edgekit.pipeline.steps.placement import placement_options
 from edgekit.pipeline.steps.rewrite import model_digest, network
 from edgekit.quantize.caches import load_cache
 from edgekit.rewriting.provenance.record import KEY
@@ -64,7 +70,7 @@ def read_weights(path: Path) -> OtherWeights:
     }
     external_values([tensor for tensor, _ in outside.values()], path.parent)
     files = [path, *sorted({path.parent / place for _, place in outside.values()})]
-    found = hashlib.sha256("".join(map(identity_of_path, files)).encode())
+    found = hashlib.sha256("".join(map(path_identity, files)).encode())
     rewritten = any(entry.key == KEY for entry in proto.metadata_props)
     return OtherWeights(path, found.hexdigest(), rewritten)
 
@@ -86,7 +92,7 @@ def check_weights(context: Context, weights: OtherWeights) -> None:
             code="refit.opaque",
             hint="build engines from the other file with: edgekit deploy",
         )
-    if translated(context) is None and not weights.rewritten:
+    if translate_qdq(context) is None and not weights.rewritten:
         check_file(weights.path, came)
 
 
@@ -107,24 +113,24 @@ def check_configuration(context: Context) -> None:
     check_labels(context)
     check_labelled(context)
     section = file.placement
-    _once(
+    _check_once(
         context,
         "options",
         _check_placement,
         file.target,
         file.build.mode,
         section.model_dump(),
-        *_identities(context, section.profile, section.layer_info),
+        *_file_identities(context, section.profile, section.layer_info),
     )
 
 
 def _check_placement(context: Context) -> None:
     from edgekit.placement.inputs import check_options
 
-    check_options(options_of(context), context.target)
+    check_options(placement_options(context), context.target)
 
 
-def _once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
+def _check_once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
     """Runs a check that depends on ``parts`` alone, unless it passed before."""
     key = context.cache.key(name, *parts)
     if context.force or context.cache.get(name, key) is None:
@@ -132,8 +138,8 @@ def _once(context: Context, name: str, check: Callable[[Context], None], *parts:
         context.cache.put(name, key, "right")
 
 
-def _identities(context: Context, *paths: str | None) -> list[str | None]:
-    return [path and identity_of_path(context.config.resolve(path)) for path in paths]
+def _file_identities(context: Context, *paths: str | None) -> list[str | None]:
+    return [path and path_identity(context.config.resolve(path)) for path in paths]
 
 
 def check_parse(context: Context, boards: ConnectedBoards) -> None:
@@ -144,7 +150,7 @@ def check_parse(context: Context, boards: ConnectedBoards) -> None:
     """
     if context.file.deploy.boards and backend_for(context, boards) != "reference":
         for client in boards.clients():
-            require_parse(context, release_of(boards.probe(client)))
+            require_parse(context, tensorrt_release(boards.probe(client)))
 
 
 def check_layers(context: Context) -> None:
@@ -153,14 +159,16 @@ def check_layers(context: Context) -> None:
     Raises:
         UsageError: "plan.pin" or "calibration.fp16".
     """
-    _once(context, "pins", _check_pins, model_digest(context), context.file.placement.model_dump())
+    _check_once(
+        context, "pins", _check_pins, model_digest(context), context.file.placement.model_dump()
+    )
     fp16_layers(context, network(context), strict=True)
 
 
 def _check_pins(context: Context) -> None:
     from edgekit.placement.inputs import resolve_pins
 
-    resolve_pins(network(context), options_of(context))
+    resolve_pins(network(context), placement_options(context))
 
 
 def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) -> None:
@@ -265,10 +273,10 @@ def _bundle_key(
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(
         "asked",
-        named(context).digest,
+        user_model(context).digest,
         file.model_dump(exclude={"deploy", "bench"}),
         inputs_identity(context),
-        _identities(context, *files),
+        _file_identities(context, *files),
         health_key(context),
         file.deploy.release.model_dump(),
         hashlib.sha256(public_key.read_bytes()).hexdigest(),

@@ -29,16 +29,16 @@ from edgekit.errors import DataError, EnvironmentLack, UsageError
 from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
-from edgekit.network.ranges import is_ranged, ranges_of, varies
-from edgekit.pipeline.cache import identity_of_path
-from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
-from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
+from edgekit.network.ranges import is_ranged, read_ranges, varies
+from edgekit.pipeline.cache import path_identity
+from edgekit.pipeline.steps.buckets import at_sizes, network_sizes
+from edgekit.pipeline.steps.bundle import find_release_plan, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.deploy import board_name
-from edgekit.pipeline.steps.load import requested
+from edgekit.pipeline.steps.load import requested_shapes
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.pipeline.steps.variants import planned_sizes, taken_by
+from edgekit.pipeline.steps.variants import frame_context, planned_sizes
 from edgekit.pipeline.tegrastats_log import monitor_from_log
 from edgekit.placement.buckets import shape_text
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, BROKEN, Member, members
@@ -87,7 +87,7 @@ def board_settings(
     idle_s = section.idle_s
     if idle_s is None:
         idle_s = _IDLE_S if backend != "reference" and section.monitor_ms else 0.0
-    names = {one.name for one in fields(BenchSettings)}
+    names = {field.name for field in fields(BenchSettings)}
     settings = BenchSettings(
         **section.model_dump(include=names), idle_ms=1000 * idle_s, profile=profile
     )
@@ -108,7 +108,7 @@ def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> Trt
     return run_command(tensorrt, settings)
 
 
-def tensorrt_of(
+def board_tensorrt(
     section: BenchSection, hello: Hello | None, probe: Callable[[], Probe]
 ) -> str | None:
     """Returns a board's TensorRT for ``board_settings``; None if unknown.
@@ -125,7 +125,7 @@ def tensorrt_of(
     return known or None
 
 
-def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
+def add_to_history(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
     """Adds a measurement to the history; returns the reason if it could not, without an error."""
     try:
         record(document, config=config, release=release)
@@ -193,7 +193,7 @@ def check_bench_shapes(context: Context) -> None:
         UsageError: "bench.shape", with the planned shapes, or with the network's inputs.
     """
     shapes = {name: tuple(size) for name, size in context.file.bench.shapes.items()}
-    names = own_sizes(context) if shapes else ()
+    names = network_sizes(context) if shapes else ()
     for name in shapes:
         if name not in names:
             near = nearest(name, names)
@@ -233,19 +233,18 @@ def shape_to_measure(
     base = open_config(config, **{**options, "model": without})
     if any(varies(forms[name]) for name in given) or not is_ranged(base.file.model):
         return config, options
-    static = {name: list(ranges_of(forms[name])[0].opt) for name in given}
+    static = {name: list(read_ranges(forms[name])[0].opt) for name in given}
     return open_config(base, bench={"shapes": static}), {}
-
-
-# The measurement of a release that is shown if none is requested: the newest, however measured.
-#
-# A command's options (``edgekit bench --lock-clocks``) measure in another way than the
-# configuration, and their result is still the newest. Settings that changed in the configuration
-# itself lead to a new measurement. An older measurement is never shown again.
 
 
 class NewestMeasurement:
     """The last measurement of a release on a board, in the cache.
+
+    The measurement of a release that is shown if none is requested: the newest, however measured.
+
+    A command's options (``edgekit bench --lock-clocks``) measure in another way than the
+    configuration, and their result is still the newest. Settings that changed in the configuration
+    itself lead to a new measurement. An older measurement is never shown again.
 
     Args:
         context: The configuration.
@@ -265,7 +264,7 @@ class NewestMeasurement:
         self._settings = section.model_dump(mode="json")
         if section.inputs is not None:
             # the same name may have other frames now
-            frames = identity_of_path(context.config.resolve(section.inputs))
+            frames = path_identity(context.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
         document = context.config.document
         self._given = sorted(document.given_keys("bench"))
@@ -340,7 +339,7 @@ def infer(
         manifest: The bundle's, if it has several shapes: a note names the variant that runs this.
     """
     cache, client = context.cache, boards.clients()[0]
-    inputs = inputs_of(context, source, manifest)
+    inputs = inference_inputs(context, source, manifest)
     feed = write_npz(inputs)
     other = release.refitted or release.taken_back is not None
     key = cache.key("infer", boards.identity(client), release.digest, _digest(feed), other)
@@ -361,7 +360,8 @@ def infer(
         cache.put_blob(blob, answer)
         known = {"blob": blob, "bit_equal": equal}
         cache.put("infer", key, known)
-    _write(path, answer)
+    with write_atomically(path) as temporary:
+        temporary.write_bytes(answer)
     facts = [InferredOutput.of(name, value) for name, value in outputs.items()]
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     pictures: dict[str, list[str]] = {}
@@ -425,9 +425,9 @@ def bench(
     back = release.taken_back
     section = context.file.bench
     # the context whose engines take the measured frames
-    taken = taken_by(context, {n: tuple(s) for n, s in section.shapes.items()})
+    taken = frame_context(context, {n: tuple(s) for n, s in section.shapes.items()})
     of = taken.context if taken else context
-    placed = plan(of) if back is None else plan_of(cache, release)
+    placed = plan(of) if back is None else find_release_plan(cache, release)
     shape = [section.shapes] if section.shapes else []
     newest = NewestMeasurement(context, [boards.identity(client), release.digest, *shape])
     measured = None if again or context.force else newest.find()
@@ -437,7 +437,7 @@ def bench(
         settings = board_settings(
             section,
             backend=_backend(backend, release),
-            tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
+            tensorrt=board_tensorrt(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
         measured = client.bench(
@@ -447,12 +447,15 @@ def bench(
             inputs=bench_frames(context),
             progress=report_stages(context.update),
         )
+    keys = ("python", "machine", "numpy", "onnxruntime")
+    known = ((key, getattr(release.hello, key, None)) for key in keys)
+    environment = {key: value for key, value in known if value}
     document = bench_document(
         measured,
         placed,
         name=context.file.name,
         board=board_name(boards.describe(client)),
-        environment={"release": release.release, **_environment(release)},
+        environment={"release": release.release, **environment},
         target=target,
         config=context.config.path,
     )
@@ -472,7 +475,7 @@ def bench(
         newest.keep(measured)
     files = {"bench": out / "bench.json", "trace": out / "trace.json"}
     fresh = "bench" in context.session.fresh
-    notes = record_in_results(document, context.config, release) if fresh else newest.notes
+    notes = add_to_history(document, context.config, release) if fresh else newest.notes
     unknown = (
         []
         if placed is not None
@@ -506,13 +509,7 @@ def _backend(backend: str, release: InstalledRelease) -> str:
     return release.backend or backend
 
 
-def _environment(release: InstalledRelease) -> dict[str, str]:
-    keys = ("python", "machine", "numpy", "onnxruntime")
-    known = ((key, getattr(release.hello, key, None)) for key in keys)
-    return {key: value for key, value in known if value}
-
-
-def inputs_of(
+def inference_inputs(
     context: Context, source: Path | None, manifest: Manifest | None = None
 ) -> dict[str, np.ndarray]:
     """Returns an inference's inputs: a file's, or the first calibration input.
@@ -527,17 +524,17 @@ def inputs_of(
     if source is None:
         return first_input(context)
     of = context
-    if not requested(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
+    if not requested_shapes(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
         of = _context_for(context, source, manifest)
-    given = _given_values(context, source)
+    given = _size_values(context, source)
     for sample in load_data(source, model(of), whole=True, beside=given):
         return {**sample, **given}
     raise DataError("the file contains no input", code="data.empty", where=str(source))
 
 
-def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
+def _size_values(context: Context, source: Path) -> dict[str, np.ndarray]:
     """Returns the values of inputs that hold sizes, if a file has them."""
-    values = requested(context).values
+    values = requested_shapes(context).values
     if not values or source.suffix.lower() != ".npz":
         return {}
     found = {}
@@ -558,7 +555,7 @@ def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
+def _allows_padding(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
     """Returns True if the loader pads these shapes; without a bundle, if it may."""
     if manifest is not None:
         try:
@@ -566,7 +563,7 @@ def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
             return bool(router.route(sizes).padded)
         except DeviceError:
             return False
-    request, own = requested(context), own_sizes(context)
+    request, own = requested_shapes(context), network_sizes(context)
     return any(
         all(
             len(size) == len(most) > 0 and size[0] < most[0] and size[1:] == most[1:]
@@ -584,7 +581,7 @@ def _context_at(
     Raises:
         UsageError: "input.shape": the shape is neither.
     """
-    if _pads(context, {**own_sizes(context), **shapes}, manifest):
+    if _allows_padding(context, {**network_sizes(context), **shapes}, manifest):
         return at_sizes(context, shapes)
     return at_sizes(context, planned_sizes(context, shapes, str(source), "input.shape"))
 
@@ -624,8 +621,3 @@ def _equals_unstripped(
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    with write_atomically(path) as temporary:
-        temporary.write_bytes(data)

@@ -14,9 +14,9 @@ from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import GateError, within
 from edgekit.network.ranges import Range, sizes_at
 from edgekit.pipeline.context import Context, computed, with_config
-from edgekit.pipeline.steps.calibrate import calibrated
-from edgekit.pipeline.steps.judge import judged, original
-from edgekit.pipeline.steps.load import outputs_of, parse, pictures, requested
+from edgekit.pipeline.steps.calibrate import with_measured_ranges
+from edgekit.pipeline.steps.judge import judge_model, lower_original
+from edgekit.pipeline.steps.load import cut_outputs, parse, picture_sizes, requested_shapes
 from edgekit.pipeline.steps.placement import uses_gpu
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import network
@@ -49,7 +49,7 @@ _ENDS: tuple[Literal["min", "max"], ...] = ("min", "max")
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class ListedBucket:
     """A bucket, and the context whose network and plan are those of its shape.
 
     Attributes:
@@ -62,7 +62,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Ranged:
+class RangeSummary:
     """The document of a range: its buckets, the optimum first, and their total cost."""
 
     buckets: tuple[Bucket, ...]
@@ -83,23 +83,23 @@ def at_sizes(
     """
     file = context.file
     # shapes of tensors inside the network are unchanged
-    request = requested(context)
+    request = requested_shapes(context)
     every = {**request.optimum, **sizes}
     shapes = {name: list(shape) for name, shape in every.items()}
     fixed = {name: list(given) for name, given in {**request.fixed, **(values or {})}.items()}
     static = {"shapes": shapes, "dimensions": {}, "buckets": [], "values": fixed}
     # all shapes are cut at the same tensors
-    model = file.model.model_copy(update={**static, "outputs": outputs_of(context), "cut": None})
+    model = file.model.model_copy(update={**static, "outputs": cut_outputs(context), "cut": None})
     changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
     config = dataclasses.replace(context.config, file=file.model_copy(update=changed))
     return replace(with_config(context, config), explains=False)
 
 
-def _listed(
+def _list_buckets(
     context: Context,
     most: int,
     summary: Callable[[Context, int | None], tuple[Bucket, Bucket]],
-) -> tuple[Listed, ...]:
+) -> tuple[ListedBucket, ...]:
     """Returns the buckets in order, with the loadables that fit on the cores together.
 
     Args:
@@ -108,35 +108,32 @@ def _listed(
         summary: Returns a context's bucket, with at most this many loadables, and the same shape on
             the GPU alone.
     """
-    request = requested(context)
+    request = requested_shapes(context)
     if request.is_static:
         return ()
     late = context.file.model.load == DEMAND
-    found: list[Listed] = []
+    found: list[ListedBucket] = []
     for number, sizes in enumerate(request.buckets):
         text = shape_text(sizes)
         context.update(number, len(request.buckets), f"shape {text}")
         with within(f"shape {text}"):
             if number:
-                one = _beside(context, sizes, found, most, summary)
-                found.append(replace(one, bucket=_late(one.bucket)) if late else one)
+                one = _next_bucket(context, sizes, found, most, summary)
+                if late and one.bucket.engine == OWN:
+                    one = replace(one, bucket=replace(one.bucket, load=DEMAND))
+                found.append(one)
             else:
-                found.append(Listed(summary(context, None)[0], context))
+                found.append(ListedBucket(summary(context, None)[0], context))
     return tuple(found)
 
 
-def _late(bucket: Bucket) -> Bucket:
-    """Returns a bucket whose own engines are loaded on demand."""
-    return replace(bucket, load=DEMAND) if bucket.engine == OWN else bucket
-
-
-def _beside(
+def _next_bucket(
     context: Context,
     sizes: Sizes,
-    before: Sequence[Listed],
+    before: Sequence[ListedBucket],
     most: int,
     summary: Callable[[Context, int | None], tuple[Bucket, Bucket]],
-) -> Listed:
+) -> ListedBucket:
     """Returns a bucket with as many loadables as the cores hold beside those before it.
 
     The rest runs on the GPU: in the engine with profiles, if there is one.
@@ -147,7 +144,7 @@ def _beside(
 
     def at(**placement: object) -> Context:
         one = at_sizes(context, sizes, None, **placement)
-        return one if context.measured is None else calibrated(one)
+        return one if context.measured is None else with_measured_ranges(one)
 
     one, gpu = at(), uses_gpu(context.file)
     profiles = bool(gpu_profiles(context))
@@ -174,30 +171,30 @@ def _beside(
             one = at(dla_cores=[], pin=[])
             own = replace(move_to_profiles(own, alone, why), engine=OWN)
     if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):
-        return Listed(move_to_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
-    return Listed(replace(own, why=why), one)
+        return ListedBucket(move_to_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
+    return ListedBucket(replace(own, why=why), one)
 
 
-def _ranged(context: Context, listed: Iterable[Listed], most: int) -> Ranged:
+def _summarise_range(context: Context, listed: Iterable[ListedBucket], most: int) -> RangeSummary:
     buckets, profiles = tuple(one.bucket for one in listed), gpu_profiles(context)
     cost = range_cost(buckets, profiles, most, sample_sizes(context))
     notes = range_notes(buckets, cost)
-    if requested(context).profiles and not profiles:
+    if requested_shapes(context).profiles and not profiles:
         notes.append(
             "no engine takes the rest of the range: without the GPU (placement.gpu, build.mode) "
             "the listed shapes alone are planned"
         )
-    return Ranged(buckets, cost, tuple(notes))
+    return RangeSummary(buckets, cost, tuple(notes))
 
 
 def gpu_profiles(context: Context) -> tuple[Profile, ...]:
     """Returns the ranges of the GPU's engine for every input; () without a range, or without the
     GPU.
     """
-    profiles = requested(context).profiles if uses_gpu(context.file) else ()
+    profiles = requested_shapes(context).profiles if uses_gpu(context.file) else ()
     if not profiles:
         return ()
-    whole = {name: Range(size, size, size) for name, size in own_sizes(context).items()}
+    whole = {name: Range(size, size, size) for name, size in network_sizes(context).items()}
     return tuple({**whole, **profile} for profile in profiles)
 
 
@@ -207,13 +204,15 @@ def sample_sizes(context: Context) -> list[Sizes]:
     Empty if the data are not images, or the network has no image input.
     """
 
-    first = requested(context).buckets[0]
+    first = requested_shapes(context).buckets[0]
     inputs = [name for name, shape in first.items() if len(shape) == _PICTURE]
     if len(inputs) != 1:
         return []
     own = first[inputs[0]]
     height = 1 if channels_last(own) else 2
-    return [{inputs[0]: (*own[:height], *size, *own[height + 2 :])} for size in pictures(context)]
+    return [
+        {inputs[0]: (*own[:height], *size, *own[height + 2 :])} for size in picture_sizes(context)
+    ]
 
 
 # The check: TensorRT's own placement of each.
@@ -221,10 +220,10 @@ def sample_sizes(context: Context) -> list[Sizes]:
 
 def with_checked_buckets(context: Context, document: Check) -> Check:
     """Returns a check with its range's buckets; the same check without a range."""
-    if requested(context).is_static:
+    if requested_shapes(context).is_static:
         return document
     most = original_slots(context)
-    ranged = _ranged(context, _listed(context, most, _checked), most)
+    ranged = _summarise_range(context, _list_buckets(context, most, _check_bucket), most)
     return replace(
         document,
         buckets=ranged.buckets,
@@ -235,13 +234,13 @@ def with_checked_buckets(context: Context, document: Check) -> Check:
 
 def original_slots(context: Context) -> int:
     """Returns the number of loadables that a core holds."""
-    return judged(context, original(context)).judgement.slots
+    return judge_model(context, lower_original(context)).judgement.slots
 
 
-def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
-    lowered = original(context)
+def _check_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
+    lowered = lower_original(context)
     net = lowered.network
-    judgement = judged(context, lowered, most).judgement
+    judgement = judge_model(context, lowered, most).judgement
     if not parse(context).builds:
         judgement = judgement.unplaced()
     held = [one for one in report_memory(net, judgement, context.target) if one.retained]
@@ -250,7 +249,7 @@ def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     if parse(context).builds:
         times = forecast(net, judgement, context.target, power_mode=context.file.power_mode)
     bucket = Bucket(
-        shapes=own_sizes(context),
+        shapes=network_sizes(context),
         engine=OWN,
         load=START,
         layers=counts.layers,
@@ -258,7 +257,7 @@ def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
         loadables={"DLA0": len(held)} if held else {},
         latency_us=None if times is None else times.auto_us,
         gpu_us=None if times is None else times.auto_us - times.dla_us,
-        weight_bytes=sum(one.weight_bytes for one in judged_layers(net, judgement)),
+        weight_bytes=sum(layer.weight_bytes for layer in judged_layers(net, judgement)),
         pools=core_memory(held),
     )
     us = None if times is None else times.gpu_only_us
@@ -273,36 +272,36 @@ def with_planned_buckets(context: Context) -> Plan:
     return plan_with(context, planned_buckets(context))
 
 
-def plan_with(context: Context, listed: Sequence[Listed]) -> Plan:
+def plan_with(context: Context, listed: Sequence[ListedBucket]) -> Plan:
     """Returns the plan with these buckets; the plan itself without any."""
     found = plan(context)
     if not listed:
         return found
-    ranged = _ranged(context, listed, context.file.placement.max_loadables)
+    ranged = _summarise_range(context, listed, context.file.placement.max_loadables)
     notes = (*found.notes, *ranged.notes)
     return replace(found, buckets=ranged.buckets, range=ranged.cost, notes=notes)
 
 
 @computed()
-def planned_buckets(context: Context) -> tuple[Listed, ...]:
+def planned_buckets(context: Context) -> tuple[ListedBucket, ...]:
     """Returns the buckets with their plans, the first of this context; () without a range."""
-    return _listed(context, context.file.placement.max_loadables, _planned)
+    return _list_buckets(context, context.file.placement.max_loadables, _plan_bucket)
 
 
 def built_bucket(context: Context, bucket: Bucket) -> Bucket:
     """Returns a bucket with the plan of its build, which the accuracy gate may have changed."""
-    return replace(_planned(context, None)[0], load=bucket.load, why=bucket.why)
+    return replace(_plan_bucket(context, None)[0], load=bucket.load, why=bucket.why)
 
 
-def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
+def _plan_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     found = plan(context)
     cores: dict[str, list[MemoryNeed]] = {}
-    for one in found.loadables:
-        cores.setdefault(f"DLA{one.core}", []).append(one.memory)
+    for loadable in found.loadables:
+        cores.setdefault(f"DLA{loadable.core}", []).append(loadable.memory)
     needs = [combine_needs(each) for each in cores.values()]
     precision = {layer.name: layer.precision for layer in found.layers}
     bucket = Bucket(
-        shapes=own_sizes(context),
+        shapes=network_sizes(context),
         engine=OWN,
         load=START,
         layers=len(found.layers),
@@ -316,9 +315,9 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
             if layer.name in precision
         ),
         pools=MemoryNeed(
-            max((one.managed_sram for one in needs), default=0),
-            max((one.local_dram for one in needs), default=0),
-            max((one.global_dram for one in needs), default=0),
+            max((need.managed_sram for need in needs), default=0),
+            max((need.local_dram for need in needs), default=0),
+            max((need.global_dram for need in needs), default=0),
         ),
     )
     baselines = found.baselines_rewritten or found.baselines
@@ -330,7 +329,7 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     )
 
 
-def ends_of(
+def networks_at_ends(
     context: Context, profiles: Sequence[Profile], values: Values | None = None
 ) -> list[Network]:
     """Returns a network at its own shape and at the smallest and largest sizes of profiles.
@@ -343,7 +342,7 @@ def ends_of(
     Raises:
         ModelError: The network cannot take such a shape; ``where`` is the shape.
     """
-    own, found = own_sizes(context), [network(context)]
+    own, found = network_sizes(context), [network(context)]
     for profile in profiles:
         for which in _ENDS:
             sizes, given = {**own, **sizes_at(profile, which)}, sizes_at(values or {}, which)
@@ -359,20 +358,20 @@ def calibrate_buckets(context: Context) -> int:
     """Measures the ranges of every bucket on its own inputs, and returns the number of buckets.
 
     Raises:
-        EdgekitError: As raised by ``calibrated``; ``where`` is the shape.
+        EdgekitError: As raised by ``with_measured_ranges``; ``where`` is the shape.
     """
-    request = requested(context)
+    request = requested_shapes(context)
     if request.is_static or context.measured is None:
         return 0
     for sizes in request.buckets[1:]:
         text = f"shape {shape_text(sizes)}"
         context.update(0, 0, f"ranges of {text}")
         with within(text):
-            calibrated(at_sizes(context, sizes))
+            with_measured_ranges(at_sizes(context, sizes))
     return len(request.buckets)
 
 
-def own_sizes(context: Context) -> Sizes:
+def network_sizes(context: Context) -> Sizes:
     """Returns the shape of a context's network, by input."""
-    net = original(context).network
+    net = lower_original(context).network
     return {name: tuple(net.tensors[name].shape) for name in net.inputs}

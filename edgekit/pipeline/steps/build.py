@@ -22,24 +22,29 @@ from edgekit.deployment.requirements import (
 from edgekit.error_document import FinishedStep
 from edgekit.errors import EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.buckets import ends_of, gpu_profiles, own_sizes
+from edgekit.pipeline.steps.buckets import gpu_profiles, network_sizes, networks_at_ends
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
-    engines_of,
-    request_of,
+    make_build_request,
     request_without_known_failures,
+    requested_engines,
 )
-from edgekit.pipeline.steps.load import named, open_model, requested, translated
+from edgekit.pipeline.steps.load import open_model, requested_shapes, translate_qdq, user_model
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
-from edgekit.pipeline.steps.plugin_libraries import libraries_of
+from edgekit.pipeline.steps.plugin_libraries import required_libraries
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.variants import bucket_accuracy, built_buckets, on_gpu, range_as_built
+from edgekit.pipeline.steps.variants import (
+    bucket_accuracy,
+    built_buckets,
+    built_range_context,
+    gpu_range_context,
+)
 from edgekit.placement.buckets import (
     OWN,
     START,
@@ -80,6 +85,15 @@ if TYPE_CHECKING:
     from edgekit_device.protocol.manifest import Manifest
 
 
+# differences from the plan in a note, and in the error of ``build.strict``
+_SHOWN, _REFUSED = 5, 10
+_REFERENCE_RANGE = (
+    "the engine of the whole range is FP32 in the reference backend, and in no accuracy figure; on "
+    "a board TensorRT builds it with profiles in the configuration's precision, INT8 calibrated at "
+    "the best shape"
+)
+
+
 @document(frozen=True, eq=False)
 class BuiltPlan:
     """Engines and their facts.
@@ -87,7 +101,7 @@ class BuiltPlan:
     Attributes:
         key: The identity of the build.
         artefacts: The engines and the weights that they lack.
-        golden: Their outputs on the machine that built them, as ``golden_of`` returns it; None if
+        golden: Their outputs on the machine that built them, as ``read_golden`` returns it; None if
             this machine can run them.
         comparison: The plan compared with the build; None for the reference.
         board: The board that built them; empty for this machine.
@@ -177,12 +191,12 @@ class Build(FormerDict):
     accuracy: Accuracy = member(record(Accuracy))
     boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
-    parser: ParserWord | None = member(record(ParserWord), absent=None)
+    parser: ParserResult | None = member(record(ParserResult), absent=None)
     schema: str = member(choice("edgekit.build/1"), default="edgekit.build/1")
     figures: str = field(default="", compare=False)
 
 
-def segments_of(built: Artefacts) -> tuple[BuiltSegment, ...]:
+def built_segments(built: Artefacts) -> tuple[BuiltSegment, ...]:
     """Returns the build, segment by segment."""
     return tuple(
         BuiltSegment(lane, share, s.index, s.device, s.engine, s.layers, s.inputs, s.outputs)
@@ -199,7 +213,7 @@ def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
 def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
     names = [item.name for item in dataclasses.fields(BoardEngine)]
     engines = (
-        BoardEngine(**{name: getattr(one, name) for name in names}) for one in result.engines
+        BoardEngine(**{name: getattr(engine, name) for name in names}) for engine in result.engines
     )
     return BoardBuild(
         built.board,
@@ -259,7 +273,7 @@ def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
     """
     if backend_for(context, boards) == "reference":
         return [_reference_build(context)]
-    every = (build_for(context, boards, one) for one in boards.clients())
+    every = (build_for(context, boards, client) for client in boards.clients())
     return list({built.key: built for built in every}.values())
 
 
@@ -272,24 +286,26 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
     """
     if backend_for(context, boards) == "reference":
         return _reference_build(context)
-    return _build_of_kind(context, boards, _kind(boards, client))
+    return _build_of_kind(context, boards, _board_kind(boards, client))
 
 
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
     own = BuiltPlan(build_key(context), artefacts(context))
-    return _with_variants(context, own, _reference_build, on_gpu(context), _reference_range)
+    return _with_variants(
+        context, own, _reference_build, gpu_range_context(context), _reference_range
+    )
 
 
 @computed()
 def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, ...]) -> BuiltPlan:
-    client = next(one for one in boards.clients() if _kind(boards, one) == kind)
+    client = next(one for one in boards.clients() if _board_kind(boards, one) == kind)
     return _with_variants(
         context,
         build_on(context, client, boards.probe(client)),
         lambda other: _build_of_kind(other, boards, kind),
-        range_as_built(context),
+        built_range_context(context),
         lambda rest, profiles, values: build_on(
             rest, client, boards.probe(client), profiles, values
         ),
@@ -320,25 +336,25 @@ def _with_variants(
         for one in listed[1:]
         if one.bucket.engine == OWN
     ]
-    profiles, values = gpu_profiles(context), requested(context).values
+    profiles, values = gpu_profiles(context), requested_shapes(context).values
     if rest is not None:
         made = build_range(rest, profiles, values)
         variants.append(BuiltVariant(rest, made, START, profiles, values))
     notes = [
-        f"shape {shape_text(own_sizes(one.context))}: {note}"
-        for one in variants
-        for note in one.built.notes
-        if not one.profiles
+        f"shape {shape_text(network_sizes(variant.context))}: {note}"
+        for variant in variants
+        for note in variant.built.notes
+        if not variant.profiles
     ]
-    notes += [note for one in variants if one.profiles for note in one.built.notes]
+    notes += [note for variant in variants if variant.profiles for note in variant.built.notes]
     parts = [
         [
-            one.built.key,
-            one.load,
-            [dict(p) for p in one.profiles],
-            *([dict(one.values)] if one.values else []),
+            variant.built.key,
+            variant.load,
+            [dict(p) for p in variant.profiles],
+            *([dict(variant.values)] if variant.values else []),
         ]
-        for one in variants
+        for variant in variants
     ]
     return dataclasses.replace(
         own,
@@ -350,14 +366,14 @@ def _with_variants(
 
 def _reference_range(context: Context, profiles: Sequence[Profile], values: Values) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
-    ends_of(context, profiles, values)  # raises if the network cannot take them
+    networks_at_ends(context, profiles, values)  # raises if the network cannot take them
     opened = open_model(context, profiles, values)
     made = build_open(opened, [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
     return BuiltPlan(key, made)
 
 
-def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
+def _board_kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
     return board_kind(boards.probe(client).fingerprint) or (client.name,)
 
 
@@ -373,9 +389,6 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
     probe = boards.probe(client)
     require_kind(client.name, probe, manifest.fingerprint)
     check_runs(client.name, probe, manifest.engines)
-
-
-_SHOWN, _REFUSED = 5, 10
 
 
 def build_on(
@@ -400,16 +413,18 @@ def build_on(
         EnvironmentLack: The board lacks a requirement of the engines.
         GateError: "build.differs": ``build.strict``, and the build differs from the plan.
     """
-    from edgekit.tensorrt.artefacts import artefacts_of, golden_of
+    from edgekit.tensorrt.artefacts import read_artefacts, read_golden
 
     check_board(context, client, probe)
-    libraries = libraries_of(context, client, probe)
-    request, lanes = request_of(context, plugins=libraries, profiles=profiles, values=values)
+    libraries = required_libraries(context, client, probe)
+    request, lanes = make_build_request(
+        context, plugins=libraries, profiles=profiles, values=values
+    )
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
-    record = None if kept is None else _record_of(kept)
-    if record is not None and not context.cache.has_blobs(_blobs(record.result)):
+    record = None if kept is None else _cached_record(kept)
+    if record is not None and not context.cache.has_blobs(_blob_digests(record.result)):
         record = None
     if record is None:
         context.session.fresh.add("build")
@@ -427,20 +442,22 @@ def build_on(
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: cache.blob(digest) for digest in digests}
 
-    logs = {one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines}
-    made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
+    logs = {
+        engine.key: cache.blob(engine.log).decode("utf-8", "replace") for engine in result.engines
+    }
+    made = read_artefacts(request, result, lanes, fetch, context.cache.kept_array)
     notes, comparison = list(made.notes), None
     if not profiles:  # an engine of a range has no planned layers
         comparison = compare_build(
             network(context), judgement(context), plan(context), lanes, result, logs
         )
         if context.file.build.strict and comparison.differences:
-            raise _differs(client, comparison)
-        notes += _shown_differences(comparison)
+            raise _difference_error(client, comparison)
+        notes += _first_few(comparison.differences, _SHOWN)
     return BuiltPlan(
         key,
         made,
-        tuple(golden_of(result, fetch)),
+        tuple(read_golden(result, fetch)),
         comparison,
         record.board,
         record.job,
@@ -449,17 +466,13 @@ def build_on(
     )
 
 
-def _shown_differences(comparison: BuiltComparison) -> list[str]:
-    return _first_few(comparison.differences, _SHOWN)
-
-
 def _first_few(texts: Sequence[str], most: int) -> list[str]:
     more = len(texts) - most
     left = [f"and {counted(more, 'more difference')} (--json has all)"]
     return [*texts[:most], *(left if more > 0 else [])]
 
 
-def reweighed(
+def convert_weights(
     context: Context, built: BuiltPlan, other: Model
 ) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
     """Returns another model's weights in the form of a board's engines.
@@ -469,10 +482,10 @@ def reweighed(
             "refit.fixed": some of the weights that differ are constant in them.
         DataError: "refit.mismatch": the other model has other names.
     """
-    from edgekit.tensorrt.artefacts import artefacts_of, unchangeable_weights
+    from edgekit.tensorrt.artefacts import read_artefacts, unchangeable_weights
 
     assert built.result is not None, "requested although a board built the engines"
-    unchangeable = sorted({one.refit for one in built.result.engines} & {"identical", "none"})
+    unchangeable = sorted({engine.refit for engine in built.result.engines} & {"identical", "none"})
     if unchangeable:
         raise UsageError(
             "the engines accept only the weights they were built with",
@@ -481,12 +494,12 @@ def reweighed(
             hint="build with build.refit: any (slower: fewer fusions)",
         )
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
-    request, lanes = request_of(context, other=other, plugins=plugins)
+    request, lanes = make_build_request(context, other=other, plugins=plugins)
     keep = context.cache.kept_array
-    made = artefacts_of(request, built.result, lanes, lambda digests: {}, keep)
-    own = engines_of(context)
+    made = read_artefacts(request, built.result, lanes, lambda digests: {}, keep)
+    own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
-    if fixed or any(one.refit == "none" for one in made.entries.values()):
+    if fixed or any(entry.refit == "none" for entry in made.entries.values()):
         raise UsageError(
             f"the engines cannot change {listed(fixed, _SHOWN) or 'some weights'}",
             code="refit.fixed",
@@ -504,7 +517,7 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
         raise protocol_error(
             f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
         )
-    fetch_blobs(context, client, _blobs(result))
+    fetch_blobs(context, client, _blob_digests(result))
     return BuildRecord(result, client.name, job)
 
 
@@ -526,7 +539,7 @@ def _record_outcomes(
         record_outcome(file, probe.fingerprint, kind, one.attempts)
 
 
-def _record_of(kept: object) -> BuildRecord | None:
+def _cached_record(kept: object) -> BuildRecord | None:
     """Returns the cache's record of a build; None if another version wrote it."""
     try:
         return read(BuildRecord, kept)
@@ -534,14 +547,14 @@ def _record_of(kept: object) -> BuildRecord | None:
         return None
 
 
-def _blobs(result: BuildResult) -> list[str]:
+def _blob_digests(result: BuildResult) -> list[str]:
     """Returns the blobs of a build to copy; the unstripped plans stay on the board."""
-    found = [x for one in result.engines for x in (one.engine, one.inspector, one.log)]
+    found = [x for engine in result.engines for x in (engine.engine, engine.inspector, engine.log)]
     found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 
 
-def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
+def _difference_error(client: BoardClient, comparison: BuiltComparison) -> GateError:
     differences = comparison.differences
     error = GateError(
         f"the build differs from the plan in {counted(len(differences), 'way')}",
@@ -554,20 +567,13 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
     return error
 
 
-_REFERENCE_RANGE = (
-    "the engine of the whole range is FP32 in the reference backend, and in no accuracy figure; on "
-    "a board TensorRT builds it with profiles in the configuration's precision, INT8 calibrated at "
-    "the best shape"
-)
-
-
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by subject: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
     about += [
-        f"shape {shape_text(one.bucket.shapes)}: {accuracy_words(one.bucket.accuracy)}"
-        for one in built_buckets(context)[1:]
-        if one.bucket.accuracy is not None
+        f"shape {shape_text(bucket.bucket.shapes)}: {accuracy_words(bucket.bucket.accuracy)}"
+        for bucket in built_buckets(context)[1:]
+        if bucket.bucket.accuracy is not None
     ]
     about += _range_accuracy(context, builds[0])
     scales = plan_scales(context)
@@ -577,14 +583,14 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         build.append(
             "build.version_compatible is ignored: the reference backend builds no TensorRT plan"
         )
-    about += [one.note for one in approximations(context)]
+    about += [approximation.note for approximation in approximations(context)]
     if context.file.model.builtin is not None:
         about.append(
             "the network's weights are random: accuracy only shows how closely the "
             "target's numerics follow FP32"
         )
-    if translated(context) is not None:
-        about.append(float_note(named(context)))
+    if translate_qdq(context) is not None:
+        about.append(float_note(user_model(context)))
     placed = plan(context)
     notes = [*placed.notes]
     if placed.baselines.get("tensorrt_auto") == placed.predicted:
@@ -595,19 +601,19 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
 def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
     """Returns notes on the accuracy of the engine of a range; none without such an engine."""
     if not built.board:
-        return [] if on_gpu(context) is None else [_REFERENCE_RANGE]
-    rest = range_as_built(context)
+        return [] if gpu_range_context(context) is None else [_REFERENCE_RANGE]
+    rest = built_range_context(context)
     if rest is None or rest.file.precision != "int8":
         return []
     figures = bucket_accuracy(rest)
-    shape = shape_text(own_sizes(rest))
+    shape = shape_text(network_sizes(rest))
     return [
         f"the engine of the range is INT8, calibrated at {shape}: there {accuracy_words(figures)}; "
         "at other sizes it is not measured"
     ]
 
 
-def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
+def build_notes(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     """Returns notes on the result for the user."""
     groups = note_groups(context, builds).values()
     return list(dict.fromkeys(one for group in groups for one in group))

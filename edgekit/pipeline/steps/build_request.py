@@ -10,11 +10,11 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from edgekit.deployment.requirements import (
-    release_of,
     require_cores,
     require_cudla,
     require_numpy,
     require_release,
+    tensorrt_release,
 )
 from edgekit.dla.precision import build_precisions
 from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem, UsageError
@@ -26,22 +26,22 @@ from edgekit.network.loading.opaque import (
     plugin_notes,
 )
 from edgekit.network.lowering import kinds
-from edgekit.network.model import Model, Network
-from edgekit.pipeline.steps.buckets import ends_of, own_sizes
+from edgekit.network.model import Model
+from edgekit.pipeline.steps.buckets import network_sizes, networks_at_ends
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import (
     fp16_layers,
     open_model,
     require_parse,
     source,
-    translated,
+    translate_qdq,
 )
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.segments import cut_segments
-from edgekit.quantize.caches import cache_of
+from edgekit.quantize.caches import make_cache
 from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.quantize.scales import scales_in
 from edgekit.reference.open_axes import golden_shapes
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from edgekit_device.build.request import Attempt, GoldenSpec
 
 
-def request_of(
+def make_build_request(
     context: Context,
     *,
     other: Model | None = None,
@@ -86,7 +86,7 @@ def request_of(
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decided(context, profiles)
+    decision = _decide(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
     values = values or {}
@@ -113,7 +113,7 @@ def request_of(
     )
     net = network(context)
 
-    def plain(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
+    def network_tensors(names: Sequence[str]) -> tuple[NetworkTensor, ...]:
         tensors = (net.tensors[name] for name in names)
         return tuple(NetworkTensor(t.name, t.dtype, tuple(t.shape)) for t in tensors)
 
@@ -121,7 +121,7 @@ def request_of(
         file.name,
         lanes,
         options,
-        network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
+        network=NetworkSpec(network_tensors(net.inputs), network_tensors(net.outputs)),
         golden=_golden(context, len(lanes), profiles),
         attempts=_attempts(decision),
         plugins=plugins,
@@ -136,7 +136,7 @@ def request_without_known_failures(
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decided(context, profiles),
+        _decide(context, profiles),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
         dla=bool(plan(context).dla_cores),
@@ -145,21 +145,25 @@ def request_without_known_failures(
     return request.trying(_attempts(decision))
 
 
-def engines_of(context: Context) -> tuple[RequestedLane, ...]:
+def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
     """Returns the engines of a board's build alone."""
-    return _lanes(context, _decided(context).typing == "strong", None)
+    return _lanes(context, _decide(context).typing == "strong", None)
 
 
-def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
+def _decide(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
+    net = network(context)
+    # the types of the tensors, and of the quantized weights
+    codes = (layer.params.get("weight_codes", "") for layer in net.layers)
+    types = {*(tensor.dtype for tensor in net.tensors.values()), *codes}
     request = requested_build(
         context,
         dla=not profiles and bool(plan(context).dla_cores),  # a range is the GPU's
-        plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
-        types=_types(network(context)),
+        plugins=any(layer.kind == kinds.PLUGIN for layer in net.layers),
+        types=types,
     )
-    if profiles and translated(context) is not None:
+    if profiles and translate_qdq(context) is not None:
         request = replace(request, qdq=True)  # the file's own nodes: they are not removed
     return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
 
@@ -189,7 +193,7 @@ def _range_lanes(
     """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
     from edgekit.tensorrt.requests import range_lane
 
-    networks = ends_of(context, profiles, values)
+    networks = networks_at_ends(context, profiles, values)
     # without INT8 TensorRT chooses the precisions
     weak_int8 = not strong and context.file.precision == "int8" and not has_qdq(opened)
     placed = plan(context).layers if weak_int8 else ()
@@ -207,17 +211,11 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     if found is None or (opened is not None and has_qdq(opened)):
         return None
     scales = found.scales if opened is None else scales_in(opened.proto.graph, found.scales)
-    return cache_of(scales, context.tensorrt).text
-
-
-def _types(net: Network) -> set[str]:
-    """Returns the types of a network's tensors, and of its quantized weights."""
-    codes = (layer.params.get("weight_codes", "") for layer in net.layers)
-    return {*(tensor.dtype for tensor in net.tensors.values()), *codes}
+    return make_cache(scales, context.tensorrt).text
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
-    from edgekit.tensorrt.requests import lanes_of
+    from edgekit.tensorrt.requests import requested_lanes
 
     scales = plan_scales(context)
     given = None if strong else (scales.scales if scales else {})
@@ -226,7 +224,7 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     parts = segments(context)
     if given_model is not parts.model:
         parts = cut_segments(given_model, network(context), plan(context))
-    return lanes_of(parts, context.file.build.mode, given)
+    return requested_lanes(parts, context.file.build.mode, given)
 
 
 def requested_build(
@@ -305,7 +303,7 @@ def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[G
     if profiles:
         return [
             GoldenSpec(GOLDEN_SEED, ranges, None, other)
-            for other in golden_shapes(profiles, own_sizes(context))
+            for other in golden_shapes(profiles, network_sizes(context))
         ]
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
@@ -331,7 +329,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     settings that are dropped.
     Args:
         context: The configuration.
-        profiles: As in ``request_of``.
+        profiles: As in ``make_build_request``.
 
     Raises:
         ConfigError: As raised by ``decide``.
@@ -340,7 +338,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     if not keys:
         return
     # settings that edgekit chooses are noted when TensorRT builds
-    dropped = _decided(context, profiles).dropped
+    dropped = _decide(context, profiles).dropped
     context.note(*(one.why for one in dropped if one.key in keys))
 
 
@@ -362,7 +360,7 @@ def check_build_options(context: Context) -> None:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
         DataError: "plugin.*": a plugin's library that the board cannot load.
     """
-    if not _on_board(context):
+    if not _may_use_tensorrt(context):
         return
     from edgekit.tensorrt.options import decide
     from edgekit.tensorrt.releases import release
@@ -440,7 +438,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     opaque = came.graph.opaque
     if not opaque:
         return
-    on_board = _on_board(context) if on_board is None else on_board
+    on_board = _may_use_tensorrt(context) if on_board is None else on_board
     if not (on_board or came.graph.only_on_board):
         return
     first = next(iter(opaque if on_board else came.graph.only_on_board))
@@ -485,7 +483,7 @@ def functions_only(context: Context) -> str:
     """
     came = source(context).graph
     nodes = [name for name in came.opaque if name not in came.only_on_board]
-    if not nodes or _on_board(context):
+    if not nodes or _may_use_tensorrt(context):
         return ""
     plugin = came.plugin(came.node(nodes[0]))
     spec = plugin.function.spec if plugin is not None and plugin.function is not None else ""
@@ -517,7 +515,7 @@ def check_names(context: Context) -> None:
         ConfigError: "build.refit", with similar names.
     """
     named = context.file.build.refit
-    if not isinstance(named, list) or not _on_board(context):
+    if not isinstance(named, list) or not _may_use_tensorrt(context):
         return
 
     known = model(context).weights
@@ -532,7 +530,7 @@ def check_names(context: Context) -> None:
         raise ConfigError(problems, code="build.refit")
 
 
-def _on_board(context: Context) -> bool:
+def _may_use_tensorrt(context: Context) -> bool:
     """Returns True if a board may build with TensorRT, by the configuration."""
     backend = context.file.build.backend
     return backend == "tensorrt" or (backend == "auto" and bool(context.file.deploy.boards))
@@ -553,7 +551,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
         GateError: "model.parse": the parser of the board's own TensorRT refuses the model.
     """
     check_software(context, client, probe)
-    require_parse(context, release_of(probe))
+    require_parse(context, tensorrt_release(probe))
     dla = plan(context).dla_cores
     if dla:
         require_cores(client.name, probe, context.target, dla)

@@ -31,13 +31,13 @@ from edgekit.errors import BundleError, DataError, UsageError
 from edgekit.files import read_file
 from edgekit.network.model import Model
 from edgekit.network.source import source_name
-from edgekit.network.streaming import grouped, model_session, run_group
+from edgekit.network.streaming import group_inputs, model_session, run_group
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import artefacts, detection_of
-from edgekit.pipeline.steps.buckets import own_sizes
-from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
+from edgekit.pipeline.steps.accuracy import artefacts, output_decoding
+from edgekit.pipeline.steps.buckets import network_sizes
+from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, convert_weights
 from edgekit.pipeline.steps.build_request import memory_settings
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
@@ -46,11 +46,17 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import head_of, lowers, open_model, requested, source
+from edgekit.pipeline.steps.load import (
+    load_head,
+    needs_qdq_nodes,
+    open_model,
+    requested_shapes,
+    source,
+)
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
-from edgekit.pipeline.steps.variants import batch_padding, built_buckets, taken_by
+from edgekit.pipeline.steps.variants import batch_padding, built_buckets, frame_context
 from edgekit.placement.plan import Plan
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.reference.run import Runner
@@ -105,7 +111,7 @@ def health_key(context: Context) -> list[Any]:
     return key
 
 
-def samples_of(
+def bundle_samples(
     context: Context, built: BuiltPlan, others: Sequence[Model | None] = (None,)
 ) -> BundleSamples | None:
     """Returns the first calibration inputs of each shape with the FP32 network's outputs.
@@ -122,14 +128,14 @@ def samples_of(
     Raises:
         DataError: The inputs cannot be read.
     """
-    found = _samples_of(context, others[0])
+    found = _shape_samples(context, others[0])
     if found is None:
         return None
     numbers, cases, labels = [0] * len(found.cases), [*found.cases], [*(found.labels or ())]
     for number, one in enumerate(built.variants, 1):
         own = None
         if not one.profiles:
-            own = _samples_of(one.context, others[number] if others[1:] else None)
+            own = _shape_samples(one.context, others[number] if others[1:] else None)
         if own is not None:
             numbers += [number] * len(own.cases)
             cases += own.cases
@@ -142,7 +148,7 @@ def samples_of(
     )
 
 
-def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
+def _shape_samples(context: Context, other: Model | None) -> BundleSamples | None:
     """Returns the first calibration inputs of a shape; None for none.
 
     Args:
@@ -163,7 +169,7 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
         {name: inputs[name] for name in net.inputs}
         for inputs in islice(calibration_inputs(context), health.samples)
     )
-    for group in grouped(feeds, [fp32]):
+    for group in group_inputs(feeds, [fp32]):
         for feed, values in zip(group, run_group(fp32, names, group), strict=True):
             outputs = dict(zip(names, values, strict=True))
             cases.append(
@@ -174,7 +180,7 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
         path = context.config.resolve(health.labels)
         labels = read_labels(path, len(cases), tensors[names[0]].shape)
     metric = context.file.accuracy.metric if labels is None else LABELLED
-    detection = detection_of(context) if metric == BOXES else None
+    detection = output_decoding(context) if metric == BOXES else None
     return BundleSamples(
         metric=metric,
         detection=None if detection is None else detection.options,
@@ -187,9 +193,9 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
 
 
 @computed()
-def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
+def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
     """Returns a build's bundle, signed; read from the cache if it was packed before."""
-    cache, head = context.cache, head_of(context)
+    cache, head = context.cache, load_head(context)
     # all values of the manifest except the inputs of the engines themselves
     key = cache.key(
         "bundle",
@@ -231,7 +237,7 @@ def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
         cache.keep("planned", key, placed)
 
 
-def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
+def find_release_plan(cache: Cache, release: InstalledRelease) -> Plan | None:
     """Returns the plan of the release that a board serves instead of a configuration's bundle.
 
     None if another host packed it.
@@ -264,7 +270,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
     return dataclasses.replace(bundle, weights={**bundle.weights, **found})
 
 
-def with_other_values(context: Context, other: Model) -> Artefacts:
+def with_weights_from(context: Context, other: Model) -> Artefacts:
     """Returns this machine's build with another model's weights.
 
     Raises:
@@ -297,7 +303,7 @@ def bundle_with_weights(
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
         UsageError: Code ``refit.identical``: the engines take no other weights.
     """
-    old, cache = bundle_of(context, built, signing), context.cache
+    old, cache = pack_bundle(context, built, signing), context.cache
     key = cache.key(
         "refit bundle",
         old.digest,
@@ -328,28 +334,28 @@ def _with_weights(
     from edgekit.bundles.pack import loosened, with_weights
     from edgekit.bundles.sign import sign
 
-    golden, _ = _golden(context, made)
+    golden, _ = _run_golden_inputs(context, made)
     weights, values = made.weights, made.values
     others: list[Model | None] = [other]
     more: list[list[Golden]] = []
     if built.variants:
-        every, others = _every_shape(context, built, other, file)
+        every, others = _reweigh_shapes(context, built, other, file)
         weights = {name: weight for one in every for name, weight in one.weights.items()}
         values = {digest: value for one in every for digest, value in one.values.items()}
         more = [
-            _open_answers(one, own) if one.profiles else _golden(one.context, own)[0]
+            _range_outputs(one, own) if one.profiles else _run_golden_inputs(one.context, own)[0]
             for one, own in zip(built.variants, every[1:], strict=True)
         ]
     elif built.golden is not None:
-        weights, values = reweighed(context, built, other)
-        golden = loosened(golden, _own_golden(context), _answers(context, built))
+        weights, values = convert_weights(context, built, other)
+        golden = loosened(golden, _reference_golden(context), _golden_outputs(context, built))
     bundle = with_weights(
-        bundle_of(context, built, signing),
+        pack_bundle(context, built, signing),
         weights,
         values,
         golden,
         other,
-        samples=samples_of(context, built, others),
+        samples=bundle_samples(context, built, others),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
         variants=more,
@@ -357,7 +363,7 @@ def _with_weights(
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _every_shape(
+def _reweigh_shapes(
     context: Context, built: BuiltPlan, other: Model, file: Path
 ) -> tuple[list[Artefacts], list[Model | None]]:
     """Returns the builds of all shapes with another file's weights, and the networks with them.
@@ -374,7 +380,9 @@ def _every_shape(
             where=context.config.document.where(("model",)),
             hint="build again with the other file: set it as the model and use edgekit run",
         )
-    every = in_one_bundle([built.artefacts, *(one.built.artefacts for one in built.variants)])
+    every = in_one_bundle(
+        [built.artefacts, *(variant.built.artefacts for variant in built.variants)]
+    )
     networks: list[Model | None] = [other]
     found: list[Artefacts] = []
     known: dict[str, str] = {}
@@ -402,11 +410,11 @@ def _every_shape(
     return found, networks
 
 
-def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
+def _golden_outputs(context: Context, built: BuiltPlan) -> list[Golden]:
     """Returns a build's outputs for the generated inputs, wherever it ran."""
 
     if built.golden is None:
-        return _own_golden(context)
+        return _reference_golden(context)
     ranges = golden_ranges(first_input(context))
     return [
         Golden(case.seed, ranges, case.outputs, lane=case.lane, shapes=case.shapes)
@@ -427,34 +435,34 @@ def _pack(
         network=network(context),
         plan=plan(context),
         artefacts=built.artefacts,
-        golden=_answers(context, built),
+        golden=_golden_outputs(context, built),
         mode=context.file.build.mode,
         rewrites=rewrites.record.to_json() if rewrites.applied else None,
-        samples=samples_of(context, built),
+        samples=bundle_samples(context, built),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
         memory=_memory(context, built),
         variants=[
             ShapeVariant(
-                network(one.context),
-                plan(one.context),
-                one.built.artefacts,
-                _open_answers(one)
-                if one.profiles and one.built.golden is None
-                else _answers(one.context, one.built),
-                one.profiles,
-                one.load,
-                one.values,
+                network(variant.context),
+                plan(variant.context),
+                variant.built.artefacts,
+                _range_outputs(variant)
+                if variant.profiles and variant.built.golden is None
+                else _golden_outputs(variant.context, variant.built),
+                variant.profiles,
+                variant.load,
+                variant.values,
             )
-            for one in built.variants
+            for variant in built.variants
         ],
         padding=padding,
-        head=head_of(context),
+        head=load_head(context),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
+def _range_outputs(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
     """Returns the outputs of the engine of a range at the smallest, best and largest sizes.
 
     Args:
@@ -467,26 +475,28 @@ def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Gold
     # a board uses the best values if it is given none
     best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
     found = []
-    for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
+    for shapes in golden_shapes(one.profiles, network_sizes(one.context)):
         inputs = {**golden_inputs(net, GOLDEN_SEED, ranges, shapes), **best}
         found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
 
 
-def _own_golden(context: Context) -> list[Golden]:
-    return _own_answers(context)[0]
+def _reference_golden(context: Context) -> list[Golden]:
+    return _reference_outputs(context)[0]
 
 
 @computed()
-def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]:
+def _reference_outputs(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]:
     """Returns the outputs of this machine's build: the golden vectors, and of the first input.
 
     A board's first inference uses that same input, and loading is the costly part.
     """
-    return _golden(context, artefacts(context))
+    return _run_golden_inputs(context, artefacts(context))
 
 
-def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str, np.ndarray]]:
+def _run_golden_inputs(
+    context: Context, built: Artefacts
+) -> tuple[list[Golden], dict[str, np.ndarray]]:
     """Runs the unstripped build on generated inputs of the calibration inputs' range.
 
     Each lane runs by itself, if there are several: they round at other places. Also returns the
@@ -521,14 +531,14 @@ def unstripped_outputs(
     """
     if built_buckets(context):
         shapes = {name: value.shape for name, value in inputs.items()}
-        others = requested(context).values
-        taken = taken_by(context, {n: s for n, s in shapes.items() if n not in others})
+        others = requested_shapes(context).values
+        taken = frame_context(context, {n: s for n, s in shapes.items() if n not in others})
         if taken is None or taken.ranged or not shapes.keys().isdisjoint(others):
             return None
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)
     if _bytes(inputs) == _bytes(first_input(context)):
-        return _own_answers(context)[1]
+        return _reference_outputs(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)
 
 
@@ -551,7 +561,7 @@ def write_typed(context: Context, path: Path) -> Path | None:
     Raises:
         ModelError: The file cannot be written.
     """
-    if not lowers(context) or scales(context) is None:
+    if not needs_qdq_nodes(context) or scales(context) is None:
         return None
     key = context.cache.key("qdq", *typed_identity(context), str(path.absolute()))
     stamps = context.cache.get("qdq", key)

@@ -15,25 +15,25 @@ from edgekit.dla.precision import plan_lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
-from edgekit.pipeline.cache import digest_of, file_stamps, identity_of_path
+from edgekit.pipeline.cache import file_stamps, json_digest, path_identity
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import (
     fp16_layers,
     given_scales,
-    head_of,
-    lowers,
+    load_head,
     module_folders,
-    own_plugins,
+    needs_qdq_nodes,
     source,
+    user_plugins,
 )
 from edgekit.pipeline.steps.memory import announce_memory
-from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
+from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten_model
 from edgekit.quantize.data.expected import HeadPictures, describe_preprocessing, head_pictures
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
-from edgekit.quantize.needs import needs, without_too
+from edgekit.quantize.needs import find_missing_scales, with_same_values
 from edgekit.quantize.scales import Ranges, Scales
 from edgekit.text import counted
 
@@ -56,7 +56,7 @@ def calibration_inputs(context: Context) -> Iterable[Mapping[str, np.ndarray]]:
         return _Repeat(
             section.count, lambda: synthetic_inputs(model(context), section.count, section.seed)
         )
-    return _own(context, section.count)
+    return _load_samples(context, section.count)
 
 
 def first_input(context: Context) -> dict[str, np.ndarray]:
@@ -64,14 +64,14 @@ def first_input(context: Context) -> dict[str, np.ndarray]:
     return dict(next(iter(calibration_inputs(context))))
 
 
-def _own(
+def _load_samples(
     context: Context, count: int, skip: int = 0, of: Model | None = None
 ) -> CalibrationSamples:
     from edgekit.quantize.data.load import load_data
 
     section = image_section(context)
     data: str | None = section.data
-    if data is not None and not _called(context):
+    if data is not None and not _from_function(context):
         data = str(context.config.resolve(data))
     options = section.model_dump(exclude={*_OTHERS, "seed"})
     return load_data(
@@ -87,7 +87,7 @@ def usual_pictures(context: Context) -> HeadPictures | None:
     options of images.
     """
     options = context.file.calibration.model_fields_set
-    head = None if _SAYS.intersection(options) else head_of(context)
+    head = None if _SAYS.intersection(options) else load_head(context)
     return None if head is None else head_pictures(head)
 
 
@@ -100,7 +100,7 @@ def image_section(context: Context) -> CalibrationSection:
     return section if usual is None else section.model_copy(update=usual.keys)
 
 
-def prepare_of(
+def picture_preparation(
     context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
 ) -> tuple[str, Preprocess]:
     """Returns the input that takes pictures, and their preparation: as for calibration.
@@ -111,12 +111,12 @@ def prepare_of(
         where: The pictures, for errors.
 
     Raises:
-        DataError: As raised by ``preprocess_of``.
+        DataError: As raised by ``choose_preprocess``.
     """
-    from edgekit.quantize.data.load import preprocess_of
+    from edgekit.quantize.data.load import choose_preprocess
 
     given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
-    return preprocess_of(specs, ImageOptions(**given), where)
+    return choose_preprocess(specs, ImageOptions(**given), where)
 
 
 def check_data(context: Context) -> None:
@@ -128,7 +128,7 @@ def check_data(context: Context) -> None:
     section = context.file.calibration
     if section.data is None:
         return
-    if _called(context):
+    if _from_function(context):
         from edgekit.quantize.data.functions import data_file
 
         data_file(section.data, module_folders(context))
@@ -145,10 +145,10 @@ def check_data_fits(context: Context) -> None:
         DataError: As raised by ``load_data``.
     """
     if context.file.calibration.data is not None:
-        _own(context, context.file.calibration.count, of=source(context))
+        _load_samples(context, context.file.calibration.count, of=source(context))
 
 
-def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarray]]:
+def later_inputs(context: Context, most: int) -> Iterable[Mapping[str, np.ndarray]]:
     """Returns inputs of the same kind that come after those of the calibration.
 
     There are fewer than ``most``, or none, if the data have no more, or if the calibration's own
@@ -160,8 +160,8 @@ def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarr
     if section.pick == "spread":
         return ()
     # samples are rows of a batch
-    rows = _own(context, 1).batch
-    return _own(context, section.count + most * rows, skip=section.count)
+    rows = _load_samples(context, 1).batch
+    return _load_samples(context, section.count + most * rows, skip=section.count)
 
 
 def inputs_text(context: Context, *, name: str | None = None) -> str:
@@ -181,7 +181,7 @@ def inputs_text(context: Context, *, name: str | None = None) -> str:
 def data_name(context: Context) -> str | None:
     """Returns the name of the user's calibration data, without folders; None without data."""
     data: str | None = context.file.calibration.data
-    return data if data is None or _called(context) else Path(data).name
+    return data if data is None or _from_function(context) else Path(data).name
 
 
 def inputs_identity(context: Context) -> list[Any]:
@@ -189,8 +189,8 @@ def inputs_identity(context: Context) -> list[Any]:
 
     For a Python function this is its module's file: the data that the function reads are not seen.
     """
-    functions = [one.function for one in own_plugins(context) if one.function is not None]
-    run = [[function.spec, identity_of_path(function.file)] for function in functions]
+    functions = [plugin.function for plugin in user_plugins(context) if plugin.function is not None]
+    run = [[function.spec, path_identity(function.file)] for function in functions]
     if run:
         context.note(
             "changes of a plugin's function are detected only in its module's file; if other files "
@@ -199,16 +199,16 @@ def inputs_identity(context: Context) -> list[Any]:
     return [*_data_identity(context), *([run] if run else [])]
 
 
-@computed("calibration", head_of)
+@computed("calibration", load_head)
 def _data_identity(context: Context) -> list[Any]:
     section = image_section(context)
     settings = section.model_dump(exclude=_OTHERS)
     if section.data is None:
         return [settings]
-    if not _called(context):
+    if not _from_function(context):
         path = context.config.resolve(section.data)
         if not is_list(path):
-            return [settings, identity_of_path(path)]
+            return [settings, path_identity(path)]
         images = images_at(path)
         return [settings, list(map(str, images)), file_stamps(images)]
     from edgekit.quantize.data.functions import data_file
@@ -217,10 +217,10 @@ def _data_identity(context: Context) -> list[Any]:
         f"changes are detected only in the module file of {section.data}; if other "
         "files that it reads change, measure again with --force"
     )
-    return [settings, identity_of_path(data_file(section.data, module_folders(context)))]
+    return [settings, path_identity(data_file(section.data, module_folders(context)))]
 
 
-def _called(context: Context) -> bool:
+def _from_function(context: Context) -> bool:
     """Returns True if the inputs come from a function of the user's."""
     return is_function(context.file.calibration.data or "")
 
@@ -240,7 +240,7 @@ def check_finite_weights(context: Context) -> None:
         cache.put("weights", key, "finite")
 
 
-@computed(rewritten)
+@computed(rewritten_model)
 def ranges(context: Context) -> Ranges:
     """Returns the measured ranges of all methods; they depend on network and data alone."""
     from edgekit.quantize.calibration.checks import check_samples
@@ -263,7 +263,7 @@ def ranges(context: Context) -> Ranges:
         announce_memory(context, model(context), holds=True)
         section, inputs = image_section(context), calibration_inputs(context)
         if section.data is not None:
-            check_samples(_own(context, section.count), where=section.data)
+            check_samples(_load_samples(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images
         options = ImageOptions(**section.model_dump(include=set(IMAGE_OPTIONS)))
         context.note(
@@ -293,19 +293,19 @@ def ranges(context: Context) -> Ranges:
     return replace(found, data=inputs_text(context))
 
 
-def measures(context: Context) -> bool:
+def measures_ranges(context: Context) -> bool:
     """Returns True if scales come from measured ranges."""
     return context.file.precision == "int8" and given_scales(context) is None
 
 
 @computed()
-def calibrated(context: Context) -> Context:
+def with_measured_ranges(context: Context) -> Context:
     """Returns the context with the measured ranges of the network, for every method.
 
     If no scale suits a tensor, or tensors of much different range would share a scale, the layers
     that need it are judged in FP16. Without measured ranges it is the same context.
     """
-    if context.measured is not None or not measures(context):
+    if context.measured is not None or not measures_ranges(context):
         return context
     if context.file.model.leave:
         raise UsageError(
@@ -322,17 +322,17 @@ def calibrated(context: Context) -> Context:
         for each in found.amax.values()
     )
     context = replace(context, measured=MeasuredRanges(amax))
-    scales = scales_by(context, found, "minmax")
+    scales = compute_scales(context, found, "minmax")
     if not scales.missing:
         return context
     net = network(context)
-    without = without_too(net, scales.missing, scales.scales)
-    able = binding(context)["dla_layers"]
-    lacks = needs(net, scales.scales, on_dla=able, without=without).lacks
+    without = with_same_values(net, scales.missing, scales.scales)
+    able = constrained_scales(context)["dla_layers"]
+    lacks = find_missing_scales(net, scales.scales, on_dla=able, without=without).lacks
     return replace(context, measured=MeasuredRanges(amax, frozenset(lack.tensor for lack in lacks)))
 
 
-def scales_by(
+def compute_scales(
     context: Context, found: Ranges, method: str, bound: ScaleBinding | None = None
 ) -> Scales:
     """Returns the scales that a method computes from measured ranges.
@@ -341,22 +341,22 @@ def scales_by(
     """
     from edgekit.quantize.calibration.calibrate import scales_from
 
-    bound = bound or binding(context)
+    bound = bound or constrained_scales(context)
     return with_nodes(context, scales_from(network(context), found, method, **bound))
 
 
-def binding(context: Context) -> ScaleBinding:
+def constrained_scales(context: Context) -> ScaleBinding:
     """Returns the constraints on scales, before the accuracy gate keeps layers in FP16."""
     return scale_binding(judgement(context), fp16_layers(context, network(context), gate=False))
 
 
 def with_nodes(context: Context, scales: Scales) -> Scales:
     """Returns scales that name the tensors with Q/DQ nodes, if the release has such nodes."""
-    if scales.quantised is not None or not lowers(context):
+    if scales.quantised is not None or not needs_qdq_nodes(context):
         return scales
     net = network(context)
     quantised = frozenset(plan_lowering(net, scales.scales, fp16_layers(context, net)).tensors)
-    digest = digest_of([scales.digest, sorted(quantised)])
+    digest = json_digest([scales.digest, sorted(quantised)])
     return replace(scales, quantised=quantised, digest=digest)
 
 

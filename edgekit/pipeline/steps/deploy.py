@@ -20,7 +20,7 @@ from edgekit.benchmark.document import BoardName
 from edgekit.deployment.board import DescribedBoard
 from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
-from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
+from edgekit.pipeline.boards.addresses import config_boards, fill_hint, job_command
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
@@ -55,6 +55,22 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import DeploymentStep
     from edgekit_device.release.releases import AppReleases
     from edgekit_device.trust.keys import TrustAnswer
+
+
+# the steps of a deployment, in their order in the output
+_STEPS = ("deploy", "refit", "self-test")
+# phases of an installation by the step they belong to; the others belong to the step before
+_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
+# phases that count bytes
+_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle"}
+# phases in which the board works without sending bytes
+_PHASE_TEXTS = {
+    "stage": "the board checks the bundle",
+    "soak": "the board monitors the new release",
+    "switch": "the board switches to the new release",
+}
+# the phases after the self-test that belong to its step
+_DOING = {"switch": "after the self-test, switching", "soak": "after the self-test, soak"}
 
 
 @document(frozen=True)
@@ -188,21 +204,6 @@ class SigningKey:
     def public_key(self) -> Path:
         """The public half of ``key``, which boards trust."""
         return self.key if self.key.suffix == ".pub" else self.key.with_name(self.key.name + ".pub")
-
-
-_STEPS = ("deploy", "refit", "self-test")
-# phases of an installation by the step they belong to; the others belong to the step before
-_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
-_BYTES = {"loader": "sending edgekit_device", "send": "sending the bundle"}
-_PHASE_TEXTS = {
-    "stage": "the board checks the bundle",
-    "soak": "the board monitors the new release",
-    "switch": "the board switches to the new release",
-}
-
-
-# the phases after the self-test that belong to its step
-_DOING = {"switch": "after the self-test, switching", "soak": "after the self-test, soak"}
 
 
 class InstallSteps:
@@ -412,7 +413,7 @@ class ConnectedBoards:
 
         # before the threads: beside imports, reading its hundred files takes ten times as long
         loader = build_board_loader(self.cache.folder / "loader")
-        for board in self._wanted():
+        for board in self._wanted_boards():
             begun: Future[BoardClient] = Future()
             self._begun.append(begun)
             given = (board, key, loader, begun)
@@ -435,7 +436,9 @@ class ConnectedBoards:
             if self._begun:
                 clients = [begun.result() for begun in self._begun]
             else:
-                clients = [self._open(board, self.signing.public_key) for board in self._wanted()]
+                clients = [
+                    self._open(board, self.signing.public_key) for board in self._wanted_boards()
+                ]
             for client in clients:
                 self._times[id(client)].show()
             self._clients = clients
@@ -542,7 +545,7 @@ class ConnectedBoards:
         """
         from edgekit.deployment.install import taken_back_error
 
-        state = client.releases_of(app)
+        state = client.app_releases(app)
         for release in state.releases:
             if release.digest == digest and release.taken_back is not None:
                 with self.hinting(client):
@@ -579,7 +582,7 @@ class ConnectedBoards:
 
         app = self._config.file.name
         state = (
-            client.releases_of(app)
+            client.app_releases(app)
             if put_back or digest is None
             else self.refuse_taken_back(client, app, digest)
         )
@@ -595,7 +598,7 @@ class ConnectedBoards:
             check_fits(bundle.manifest, hello, client.name)
             check_space(lacking, hello, client.name)
         notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
-        return self._noted(
+        return self._add_notes(
             InstalledRelease(
                 board=self.describe(client),
                 release=serving.id if serving is not None and reused else None,
@@ -667,7 +670,7 @@ class ConnectedBoards:
             except BoardError as error:
                 if not or_serving or "taken_back" not in error.extra:
                     raise
-                return self._what_serves(client, bundle.name, error, shown)
+                return self._serving_release(client, bundle.name, error, shown)
             if release.reused:
                 shown.reused(release.id)
         health = release.deployment.health
@@ -686,13 +689,13 @@ class ConnectedBoards:
             self._times[id(client)].ended(() if release.reused else release.deployment.steps)
         cache.keep("release", key, result)
         cache.keep("deployed", key, release.deployment)
-        return self._noted(result)
+        return self._add_notes(result)
 
-    def _what_serves(
+    def _serving_release(
         self, client: BoardClient, app: str, error: BoardError, shown: InstallSteps
     ) -> InstalledRelease:
         """Returns the release that the board serves instead of a bundle that it rolled back."""
-        state = client.releases_of(app)
+        state = client.app_releases(app)
         serving = state.current_release
         if serving is None:
             error.message += "; no release is running now"
@@ -702,7 +705,7 @@ class ConnectedBoards:
         note = taken_back_note(client.name, serving.id, back, self._config.path)
         key = self.cache.key("release", self.identity(client), serving.digest)
         known = self.cache.find(InstalledRelease, "release", key)
-        return self._noted(
+        return self._add_notes(
             InstalledRelease(
                 board=self.describe(client),
                 release=serving.id,
@@ -728,10 +731,10 @@ class ConnectedBoards:
             fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
             raise
 
-    def _noted(self, result: InstalledRelease) -> InstalledRelease:
+    def _add_notes(self, result: InstalledRelease) -> InstalledRelease:
         """Returns the result; adds the board's notes to the run's."""
         self.session.note(*result.notes)
         return result
 
-    def _wanted(self) -> list[Board | None]:
-        return list(boards_of_config(self._config)) or [None]
+    def _wanted_boards(self) -> list[Board | None]:
+        return list(config_boards(self._config)) or [None]

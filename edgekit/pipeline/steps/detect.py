@@ -19,10 +19,10 @@ from edgekit.documents import Coded, Count, Document, Number
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import prepare_of, usual_pictures
+from edgekit.pipeline.outputs import check_output_folder, check_outputs
+from edgekit.pipeline.steps.calibrate import picture_preparation, usual_pictures
 from edgekit.pipeline.steps.deploy import board_name
-from edgekit.pipeline.steps.load import head_note, head_of, options_of
+from edgekit.pipeline.steps.load import detection_options, head_note, load_head
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import (
     IMAGE_SUFFIXES,
@@ -30,7 +30,7 @@ from edgekit.quantize.data.images import (
     files_in,
     read_image,
 )
-from edgekit.quantize.data.rows import rows_of, shown
+from edgekit.quantize.data.rows import path_text, row_layout
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.detection.detect import detect
@@ -160,10 +160,10 @@ class Pictures:
                 hint="give files or a folder: edgekit detect CONFIG image.jpg",
             )
         pictures = cls(tuple(found), folder)
-        read = {f"the picture {shown(file)}": file for file in found}
-        may_fill(folder)
+        read = {f"the picture {path_text(file)}": file for file in found}
+        check_output_folder(folder)
         drawn = {f"the drawn picture {file.name}": file for file in pictures.drawn()}
-        may_write(read, drawn, makes_folders=True)
+        check_outputs(read, drawn, makes_folders=True)
         return pictures
 
     def drawn(self) -> list[Path]:
@@ -182,7 +182,7 @@ def _in_source(source: Path) -> list[Path]:
             raise DataError(
                 "the file or folder does not exist",
                 code="data.path",
-                where=shown(source),
+                where=path_text(source),
                 hint="give a picture or a folder of pictures",
             )
         return [source]
@@ -191,7 +191,7 @@ def _in_source(source: Path) -> list[Path]:
         raise DataError(
             "the folder contains no pictures",
             code="data.empty",
-            where=shown(source),
+            where=path_text(source),
             hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
     return found
@@ -203,7 +203,7 @@ def need_head(context: Context) -> Head:
     Raises:
         UsageError: "detect.no-head".
     """
-    head = head_of(context)
+    head = load_head(context)
     if head is None:
         raise UsageError(
             "the configuration names no head, so nothing decodes the network's outputs",
@@ -214,7 +214,7 @@ def need_head(context: Context) -> Head:
     return head
 
 
-def notes_of(context: Context) -> list[str]:
+def detection_notes(context: Context) -> list[str]:
     """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
     usual = usual_pictures(context)
@@ -236,7 +236,7 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
         UsageError: "detect.no-head".
     """
     need_head(context)
-    _, prepare = prepare_of(context, rows_of(model(context)).specs, pictures.files[0])
+    _, prepare = picture_preparation(context, row_layout(model(context)).specs, pictures.files[0])
     for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
         image = read_image(file, prepare.mode)
         if not number:
@@ -268,14 +268,14 @@ def detect_on(
         BoardError: The board fails.
     """
     client, head = boards.clients()[0], need_head(context)
-    rows = rows_of(model(context))
-    name, prepare = prepare_of(context, rows.specs, pictures.files[0])
+    rows = row_layout(model(context))
+    name, prepare = picture_preparation(context, rows.specs, pictures.files[0])
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
     pictures.folder.mkdir(parents=True, exist_ok=True)
     while batch := list(islice(files, rows.batch)):
-        context.update(len(found), len(pictures.files), f"picture {shown(batch[0][0])}")
+        context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
         images = [read_image(file) for file, _ in batch]
         ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
         feed = write_npz({name: rows.filled(ready)})
@@ -309,7 +309,7 @@ def detect_on(
         ),
         pictures=found,
         taken_back=release.taken_back,
-        notes=[*release.notes, *notes_of(context)],
+        notes=[*release.notes, *detection_notes(context)],
     )
 
 
@@ -317,7 +317,7 @@ def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
     try:
         return prepare(image.convert(prepare.mode))[0]
     except DataError as error:
-        error.where = error.where or shown(file)
+        error.where = error.where or path_text(file)
         raise
 
 
@@ -357,12 +357,12 @@ def draw_inference(
     """
     head = need_head(context)
     specs = {name: (value.dtype, value.shape) for name, value in inputs.items()}
-    name, prepare = prepare_of(context, specs, folder)
-    frames = decoded(head, outputs, options_of(context), "")
+    name, prepare = picture_preparation(context, specs, folder)
+    frames = decoded(head, outputs, detection_options(context), "")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for number, (row, objects) in enumerate(zip(inputs[name], frames, strict=True)):
         path = folder / f"input-{number}-detected.png"
-        save_drawn(path, prepare.image_of(row), objects, head)
+        save_drawn(path, prepare.row_image(row), objects, head)
         files.append(str(path))
     return files

@@ -15,20 +15,20 @@ from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import (
     cut_note,
-    exported,
+    cut_outputs,
+    export_torch,
     fp16_choice,
     fp16_layers,
     given_scales,
     head_note,
-    head_of,
-    lowers,
-    named,
-    outputs_of,
+    load_head,
+    needs_qdq_nodes,
     parse,
-    requested,
-    rules,
+    requested_shapes,
     source,
-    translated,
+    translate_qdq,
+    user_model,
+    verdict_inputs,
 )
 from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.placement.check_document import Verdict, make_verdict
@@ -55,26 +55,26 @@ class JudgedModel:
     known: KnownScales | None
 
 
-@computed(translated)
-def original(context: Context) -> Lowered:
+@computed(translate_qdq)
+def lower_original(context: Context) -> Lowered:
     """Returns the original model, and its layers."""
     return Lowered(source(context), layers(source(context), context.tensorrt))
 
 
-def judged(context: Context, lowered: Lowered, most: int | None = None) -> JudgedModel:
+def judge_model(context: Context, lowered: Lowered, most: int | None = None) -> JudgedModel:
     """Returns the verdicts on a model.
 
     Args:
         context: The configuration.
-        lowered: ``original`` or ``rewritten``.
+        lowered: ``lower_original`` or ``rewritten_model``.
         most: Loadables that a DLA core may hold, if that is fewer than it can.
     """
     unscaled = context.measured.unscaled if context.measured is not None else frozenset[str]()
-    return _judged(context, lowered, fp16_layers(context, lowered.network), unscaled, most)
+    return _judge(context, lowered, fp16_layers(context, lowered.network), unscaled, most)
 
 
 @computed(given_scales)
-def _judged(
+def _judge(
     context: Context,
     lowered: Lowered,
     floats: frozenset[str],
@@ -92,7 +92,7 @@ def _judged(
             scales=scales,
             max_loadables=most,
             fp16_layers=floats,
-            lowers=lowers(context),
+            lowers=needs_qdq_nodes(context),
         )
 
     # every tensor is assumed to have a scale unless the user's or the measured scales
@@ -112,12 +112,12 @@ def _judged(
         judging,
         original=None if model is source(context) else source(context),
         name=context.file.calibration.cache or "",
-        typed=lowers(context),
+        typed=needs_qdq_nodes(context),
     )
     return JudgedModel(known.judgement, known)
 
 
-def checked(
+def check_original(
     context: Context, on_note: Callable[[str], object] = str, *, asks: bool = True
 ) -> CheckResult:
     """Checks the original model, whatever is in the cache, and reports its progress.
@@ -128,31 +128,31 @@ def checked(
     from edgekit.placement.check import check_model
 
     lacks = check_plugins(context)
-    cache, found = context.file.calibration.cache, translated(context)
-    typed = lowers(context) and found is not None
+    cache, found = context.file.calibration.cache, translate_qdq(context)
+    typed = needs_qdq_nodes(context) and found is not None
     judged = check_model(
         # a strongly typed release takes a Q/DQ model unchanged
-        named(context) if typed else source(context),
-        file=named(context),
+        user_model(context) if typed else source(context),
+        file=user_model(context),
         target=context.target,
         precision=context.file.precision,
         tensorrt=context.tensorrt,
         power_mode=context.file.power_mode,
         scales=context.config.resolve(cache) if cache is not None else None,
         translated=None if typed else found,
-        lowers=lowers(context),
+        lowers=needs_qdq_nodes(context),
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
         proposes=asks,
         warnings=[
-            *requested(context).notes,
+            *requested_shapes(context).notes,
             *_cut_notes(context),
             *lacks,
         ],
         on_note=on_note,
     )
-    made = exported(context)
+    made = export_torch(context)
     if made is None:
         return judged
     warnings = (made.words(), *made.notes, *judged.document.warnings)
@@ -161,9 +161,9 @@ def checked(
 
 def _cut_notes(context: Context) -> list[str]:
     """Returns notes on the place of edgekit's cut, and on the head that decodes the outputs."""
-    head, section = head_of(context), context.file.model
+    head, section = load_head(context), context.file.model
     notes = [] if head is None else [head_note(head)]
-    return [*notes, cut_note(outputs_of(context))] if section.cut or notes else []
+    return [*notes, cut_note(cut_outputs(context))] if section.cut or notes else []
 
 
 def check(context: Context) -> Verdict:
@@ -171,8 +171,8 @@ def check(context: Context) -> Verdict:
     return context.stored(
         Verdict,
         "check",
-        lambda: make_verdict(checked(context, asks=False).document),
-        *_checking(context),
+        lambda: make_verdict(check_original(context, asks=False).document),
+        *_check_key(context),
     )
 
 
@@ -183,27 +183,27 @@ def verdict(context: Context) -> Verdict:
     """
     # a check judges the user's model, without the layers that the accuracy gate keeps in FP16
     choice = fp16_choice(context)
-    alike = translated(context) is None and choice == fp16_choice(context, gate=False)
-    known = context.look_up(Verdict, "check", *_checking(context)) if alike else None
+    alike = translate_qdq(context) is None and choice == fp16_choice(context, gate=False)
+    known = context.look_up(Verdict, "check", *_check_key(context)) if alike else None
     if known is not None:
         return known
     return context.stored(
         Verdict,
         "verdict",
-        lambda: brief_check(context, original(context)),
-        *_checking(context),
+        lambda: brief_check(context, lower_original(context)),
+        *_check_key(context),
         choice,
     )
 
 
-def _checking(context: Context) -> tuple[Any, ...]:
+def _check_key(context: Context) -> tuple[Any, ...]:
     """Returns the inputs of a check; Q/DQ models of the same plain network differ in verdicts."""
     return (
-        named(context).digest,
+        user_model(context).digest,
         source(context).digest,
         context.file.power_mode,
         fp16_choice(context, gate=False),
-        *rules(context),
+        *verdict_inputs(context),
     )
 
 
@@ -213,7 +213,7 @@ def brief_check(context: Context, lowered: Lowered) -> Verdict:
 
     return brief_verdict(
         lowered.network,
-        judged(context, lowered).judgement,
+        judge_model(context, lowered).judgement,
         context.target,
         power_mode=context.file.power_mode,
         parses=parse(context).ok,

@@ -14,17 +14,17 @@ import numpy as np
 from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
-from edgekit.network.streaming import grouped
-from edgekit.pipeline.cache import file_stamps, identity_of_path
+from edgekit.network.streaming import group_inputs
+from edgekit.pipeline.cache import file_stamps, path_identity
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
-from edgekit.pipeline.steps.calibrate import inputs_identity, prepare_of
-from edgekit.pipeline.steps.load import head_of, options_of, source
+from edgekit.pipeline.steps.calibrate import inputs_identity, picture_preparation
+from edgekit.pipeline.steps.load import detection_options, load_head, source
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import read_image
 from edgekit.quantize.data.labels import LabelledPicture, read_labels
-from edgekit.quantize.data.rows import rows_of
-from edgekit.reference.accuracy import Float32
+from edgekit.quantize.data.rows import row_layout
+from edgekit.reference.accuracy import Float32Reference
 from edgekit.reference.run import Runner
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz
@@ -118,7 +118,7 @@ def check_labelled(context: Context) -> None:
     if context.file.accuracy.labelled is not None:
         path = context.config.resolve(context.file.accuracy.labelled)
         if context.file.model.head is None:
-            _read(path)
+            _read_arrays(path)
         else:
             read_labels(path, ())
 
@@ -130,12 +130,12 @@ def check_labelled_fits(context: Context) -> None:
         DataError: "data.labels".
     """
     if context.file.accuracy.labelled is not None:
-        path, head = context.config.resolve(context.file.accuracy.labelled), head_of(context)
+        path, head = context.config.resolve(context.file.accuracy.labelled), load_head(context)
         if head is None:
-            _fitting(path, source(context))
+            _matching_inputs(path, source(context))
         else:
             _labelled_pictures(path, head)
-            prepare_of(context, rows_of(source(context)).specs, path)
+            picture_preparation(context, row_layout(source(context)).specs, path)
 
 
 @computed()
@@ -149,14 +149,14 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
     named = context.file.accuracy.labelled
     if named is None:
         return None
-    path, head = context.config.resolve(named), head_of(context)
+    path, head = context.config.resolve(named), load_head(context)
     if head is not None:
         return _labelled_boxes(context, path, head)
 
     def compute() -> LabelledResult:
         network = model(context)
-        arrays, labels = _fitting(path, network)
-        runner, reference = Runner(artefacts(context)), Float32(network)
+        arrays, labels = _matching_inputs(path, network)
+        runner, reference = Runner(artefacts(context)), Float32Reference(network)
         output = network.graph.outputs[0]
         right = in_fp32 = 0
         feeds = (
@@ -164,7 +164,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
             for number in range(len(labels))
         )
         number = 0
-        for group in grouped(feeds, [runner, reference]):
+        for group in group_inputs(feeds, [runner, reference]):
             real = reference.outputs((output,), number, group)
             for made, (value,) in zip(runner.run_group(group), real, strict=True):
                 label = int(labels[number])
@@ -174,7 +174,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
                 context.update(number, len(labels), f"labelled input {number}")
         return LabelledResult(path.name, len(labels), right, in_fp32)
 
-    identity = identity_of_path(path), inputs_identity(context)
+    identity = path_identity(path), inputs_identity(context)
     return context.stored(LabelledResult, "labelled", compute, build_key(context), *identity)
 
 
@@ -184,15 +184,15 @@ def _labelled_pictures(path: Path, head: Head) -> list[LabelledPicture]:
 
 
 def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
-    pictures, kept = _labelled_pictures(path, head), options_of(context)
+    pictures, kept = _labelled_pictures(path, head), detection_options(context)
     all_scores = replace(kept, score=_LEAST_SCORE, most=max(kept.most, _MOST_OBJECTS))
 
     def compute() -> LabelledBoxes:
         network = model(context)
-        runner, reference = Runner(artefacts(context)), Float32(network)
+        runner, reference = Runner(artefacts(context)), Float32Reference(network)
         names = list(head.outputs)
-        rows = rows_of(network)
-        name, prepare = prepare_of(context, rows.specs, path)
+        rows = row_layout(network)
+        name, prepare = picture_preparation(context, rows.specs, path)
         placings: list[Placing] = []
 
         def feeds() -> Iterator[Mapping[str, np.ndarray]]:
@@ -206,7 +206,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
         as_built: list[list[Found]] = []
         in_fp32: list[list[Found]] = []
         number = 0
-        for group in grouped(feeds(), [runner, reference]):
+        for group in group_inputs(feeds(), [runner, reference]):
             real = reference.outputs(names, number, group)
             number += len(group)
             for made, values in zip(runner.run_group(group), real, strict=True):
@@ -249,29 +249,29 @@ def _precision(
     return mean_precision(truths, back)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         arrays = read_npz(read_file(path, _MOST_BYTES))
     except (OSError, ValueError, DeviceError) as error:
-        raise _wrong(path, f"cannot be read: {error}") from error
+        raise _labelled_error(path, f"cannot be read: {error}") from error
     if LABELS not in arrays or arrays[LABELS].dtype.kind not in "iu":
-        raise _wrong(path, f"has no array {LABELS!r} of whole numbers")
+        raise _labelled_error(path, f"has no array {LABELS!r} of whole numbers")
     return arrays
 
 
-def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+def _matching_inputs(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
     """Returns the inputs by name and the labels, with the same number of rows."""
-    arrays, graph = _read(path), network.graph
+    arrays, graph = _read_arrays(path), network.graph
     labels = arrays.pop(LABELS).reshape(-1)
     if set(arrays) != set(graph.inputs):
-        raise _wrong(path, f"has {', '.join(arrays) or 'no inputs'}")
+        raise _labelled_error(path, f"has {', '.join(arrays) or 'no inputs'}")
     for name, value in arrays.items():
         row = (len(labels), *graph.shape(name)[1:])
         if graph.shape(name)[:1] != (1,) or (value.shape, value.dtype.name) != (
             row,
             graph.dtype(name),
         ):
-            raise _wrong(
+            raise _labelled_error(
                 path,
                 f"has {name!r} as {value.dtype} {list(value.shape)}, and the input is "
                 f"{graph.dtype(name)} {list(graph.shape(name))}",
@@ -279,7 +279,7 @@ def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.n
     return arrays, labels
 
 
-def _wrong(path: Path, text: str) -> DataError:
+def _labelled_error(path: Path, text: str) -> DataError:
     return DataError(
         f"the file of labelled inputs {text}",
         code="data.labels",

@@ -27,17 +27,17 @@ from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
 from edgekit.network.ranges import Profile, ShapeRequest, is_ranged, static_shapes
-from edgekit.network.shape_requests import refuse_outside, shape_request
+from edgekit.network.shape_requests import refuse_outside_export, shape_request
 from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
-from edgekit.parsing.nvidia import ParserWord, ask_parser
+from edgekit.parsing.nvidia import ParserResult, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
-from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
+from edgekit.pipeline.cache import StoredModel, json_digest, load_model, path_identity, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
 from edgekit.placement.forecast import make_timer
 from edgekit.placement.translation import is_typed, translate, translate_typed, typed_note
-from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
+from edgekit.quantize.caches import CalibrationCache, load_cache, make_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
 from edgekit_device.detection.head import Head
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @computed("model")
-def exported(context: Context) -> Exported | None:
+def export_torch(context: Context) -> Exported | None:
     """Exports a PyTorch network for the board's release, with a note; None for other models."""
     section = context.file.model
     if not section.is_torch:
@@ -71,7 +71,7 @@ def exported(context: Context) -> Exported | None:
 
 
 @computed("calibration.data")
-def pictures(context: Context) -> tuple[tuple[int, int], ...]:
+def picture_sizes(context: Context) -> tuple[tuple[int, int], ...]:
     """Returns height and width of the calibration images; () if the data are not images."""
     data = context.file.calibration.data
     if data is None or is_function(data):
@@ -82,14 +82,14 @@ def pictures(context: Context) -> tuple[tuple[int, int], ...]:
     return tuple(image_sizes(images_at(context.config.resolve(data))))
 
 
-@computed("model", pictures)
-def requested(context: Context) -> ShapeRequest:
+@computed("model", picture_sizes)
+def requested_shapes(context: Context) -> ShapeRequest:
     """Returns the configuration's sizes for the model's inputs, and notes them.
 
     Raises:
         ModelError: As raised by ``network.shape_requests.shape_request``.
     """
-    section, made = context.file.model, exported(context)
+    section, made = context.file.model, export_torch(context)
     if made is not None and not (section.shapes or section.dimensions):
         section = section.model_copy(update={"dimensions": made.dimensions})
     plain = not (is_ranged(section) or section.values)
@@ -97,24 +97,24 @@ def requested(context: Context) -> ShapeRequest:
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
     inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
-    request = shape_request(section, inputs, pictures(context))
+    request = shape_request(section, inputs, picture_sizes(context))
     if made is not None and made.dimensions:
-        refuse_outside(request, inputs, made.dimensions, context.file.model)
+        refuse_outside_export(request, inputs, made.dimensions, context.file.model)
     context.note(*request.notes)
     return request.led_by_bucket()
 
 
 def _model_file(context: Context) -> Path | None:
     """Returns the ONNX file, for a PyTorch network the exported file; None if built-in."""
-    made = exported(context)
+    made = export_torch(context)
     if made is not None:
         return Path(made.file)
     section = context.file.model
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed(requested, "detection.classes")
-def head_of(context: Context) -> Head | None:
+@computed(requested_shapes, "detection.classes")
+def load_head(context: Context) -> Head | None:
     """Returns the head that decodes the network's outputs; None without ``model.head``.
 
     Raises:
@@ -166,7 +166,7 @@ def head_of(context: Context) -> Head | None:
     return head
 
 
-def options_of(context: Context) -> Options:
+def detection_options(context: Context) -> Options:
     """Returns the configuration's options for the objects that are kept."""
     return kept_options(context.file.detection)
 
@@ -191,8 +191,8 @@ def _classes(head: Head) -> str:
     return f"{number} class{'es' * (number > 1)}" if number else "classes without names"
 
 
-@computed(requested, "cut_by", "detection.classes")
-def outputs_of(context: Context) -> list[str]:
+@computed(requested_shapes, "cut_by", "detection.classes")
+def cut_outputs(context: Context) -> list[str]:
     """Returns the tensors that the network is cut at; none if it is whole.
 
     Raises:
@@ -201,7 +201,7 @@ def outputs_of(context: Context) -> list[str]:
     section = context.file.model
     if section.outputs:
         return section.outputs
-    head = head_of(context)
+    head = load_head(context)
     if head is not None:
         context.note(cut_note(head.outputs))
         return list(head.outputs)
@@ -232,22 +232,22 @@ def cut_note(outputs: Iterable[str]) -> str:
     return f"the network is cut: model.outputs: [{', '.join(outputs)}]"
 
 
-@computed(outputs_of)
-def _loaded(context: Context) -> Model:
-    return _read(context, outputs_of(context))
+@computed(cut_outputs)
+def _load_cut(context: Context) -> Model:
+    return _read(context, cut_outputs(context))
 
 
 def _read(context: Context, outputs: list[str]) -> Model:
-    section, request = context.file.model, requested(context)
+    section, request = context.file.model, requested_shapes(context)
     path = _model_file(context)
     if path is not None:
-        made = exported(context)
+        made = export_torch(context)
         loaded = load(
             path,
             shapes=request.optimum,
             batch=section.batch,
             outputs=outputs or None,
-            plugins=own_plugins(context),
+            plugins=user_plugins(context),
             values=request.fixed,
         )
         context.note(*loaded.notes)
@@ -258,7 +258,7 @@ def _read(context: Context, outputs: list[str]) -> Model:
     model = _built_in(context, outputs)
     # its sizes are fixed: other sizes or an unknown input are errors as for a file
     input_shapes(model.proto.graph.input, request.optimum, section.batch)
-    plugins = own_plugins(context)
+    plugins = user_plugins(context)
     check_used(plugins, model.proto)
     return replace(model, plugins=plugins) if plugins else model
 
@@ -302,25 +302,25 @@ def open_model(
     """
     path = path or _model_file(context)
     assert path is not None, "a built-in network has no open axes"
-    fixed = {n: v for n, v in requested(context).fixed.items() if n not in values}
-    return load_open(path, profiles, outputs_of(context) or None, fixed)
+    fixed = {n: v for n, v in requested_shapes(context).fixed.items() if n not in values}
+    return load_open(path, profiles, cut_outputs(context) or None, fixed)
 
 
-@computed(_loaded, "target", "tensorrt")
-def named(context: Context) -> Model:
+@computed(_load_cut, "target", "tensorrt")
+def user_model(context: Context) -> Model:
     """Returns the user's model; its plugins run in types that the release can provide.
 
     Raises:
         ModelError: "model.plugin": a plugin takes only INT8, and gets floats.
     """
-    model = _loaded(context)
-    if not any(one.formats for one in model.plugins):
+    model = _load_cut(context)
+    if not any(plugin.formats for plugin in model.plugins):
         return model
-    plugins = tuple(_in_floats(context, one, model) for one in model.plugins)
+    plugins = tuple(_without_int8(context, plugin, model) for plugin in model.plugins)
     return model if plugins == model.plugins else replace(model, plugins=plugins)
 
 
-def _in_floats(context: Context, plugin: Plugin, model: Model) -> Plugin:
+def _without_int8(context: Context, plugin: Plugin, model: Model) -> Plugin:
     """Returns a plugin without its INT8 formats if the network's types give it floats.
 
     A strongly typed network has INT8 only between its Q and DQ nodes, and a plugin beside those
@@ -347,7 +347,7 @@ def _in_floats(context: Context, plugin: Plugin, model: Model) -> Plugin:
     return replace(plugin, formats=floats)
 
 
-def own_plugins(context: Context) -> tuple[Plugin, ...]:
+def user_plugins(context: Context) -> tuple[Plugin, ...]:
     """Returns the user's own plugins.
 
     Raises:
@@ -396,8 +396,8 @@ def module_folders(context: Context) -> list[Path]:
     return list(dict.fromkeys([context.config.folder.absolute(), Path().absolute()]))
 
 
-@computed(named, "target", "tensorrt", "precision")
-def translated(context: Context) -> Translated | None:
+@computed(user_model, "target", "tensorrt", "precision")
+def translate_qdq(context: Context) -> Translated | None:
     """Returns the translation of a Q/DQ model.
 
     If TensorRT reads Q/DQ nodes on the DLA, plan and reference build use it; the board builds from
@@ -405,62 +405,64 @@ def translated(context: Context) -> Translated | None:
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
-        found, note = translate_typed(named(context), context.tensorrt)
+        found, note = translate_typed(user_model(context), context.tensorrt)
     else:
-        found, note = translate(named(context), context.target, context.tensorrt, precision)
+        found, note = translate(user_model(context), context.target, context.tensorrt, precision)
     context.note(*([note] if note else []))
     return found
 
 
 def source(context: Context) -> Model:
     """Returns the user's model, or the translation of a Q/DQ model."""
-    found = translated(context)
-    return named(context) if found is None else found.model
+    found = translate_qdq(context)
+    return user_model(context) if found is None else found.model
 
 
-@computed(translated)
-def lowers(context: Context) -> bool:
+@computed(translate_qdq)
+def needs_qdq_nodes(context: Context) -> bool:
     """Returns True if the network gets Q/DQ nodes before its build: strongly typed INT8."""
     typed = is_typed(context.target, context.tensorrt, context.file.precision)
     if not typed or has_qdq(source(context)):
         return False
-    if translated(context) is None:
+    if translate_qdq(context) is None:
         context.note(typed_note(context.tensorrt))
     return True
 
 
-@computed(translated, "calibration")
+@computed(translate_qdq, "calibration")
 def given_scales(context: Context) -> CalibrationCache | None:
     """Returns the INT8 scales that the user gave; None if they are measured, or not needed.
 
     A cache wins over the scales of a Q/DQ model.
     """
-    cache, found = context.file.calibration.cache, translated(context)
+    cache, found = context.file.calibration.cache, translate_qdq(context)
     if context.file.precision != "int8":
         return None
     if cache is not None:
         return load_cache(context.config.resolve(cache))
-    return None if found is None else cache_of(found.scales, context.tensorrt)
+    return None if found is None else make_cache(found.scales, context.tensorrt)
 
 
 @computed(given_scales)
-def rules(context: Context) -> tuple[str, ...]:
+def verdict_inputs(context: Context) -> tuple[str, ...]:
     """Returns the inputs of a verdict in addition to the network."""
-    section, found = context.file.calibration, translated(context)
+    section, found = context.file.calibration, translate_qdq(context)
     scales = ""
     if section.cache:
-        scales = f"{identity_of_path(context.config.resolve(section.cache))} {section.missing}"
+        scales = f"{path_identity(context.config.resolve(section.cache))} {section.missing}"
     elif found is not None:
         # the plain model does not depend on the scales
-        scales = digest_of(dict(found.scales))
-    typed = ("Q/DQ",) if lowers(context) else ()
+        scales = json_digest(dict(found.scales))
+    typed = ("Q/DQ",) if needs_qdq_nodes(context) else ()
     # the types that a plugin runs in, and the cost of the reformats beside it
-    formats = [[one.title, *one.formats] for one in named(context).plugins if one.formats]
-    own = (digest_of(formats),) if formats else ()
+    formats = [
+        [plugin.title, *plugin.formats] for plugin in user_model(context).plugins if plugin.formats
+    ]
+    own = (json_digest(formats),) if formats else ()
     return context.file.target, context.file.precision, context.tensorrt, scales, *typed, *own
 
 
-def known_amax(context: Context) -> tuple[Mapping[str, float], ...]:
+def known_magnitudes(context: Context) -> tuple[Mapping[str, float], ...]:
     """Returns the largest magnitudes, measured or from a calibration cache."""
     if context.measured is not None:
         return context.measured.amax
@@ -501,9 +503,9 @@ def float_layers(
     chosen = layers_named(
         network, globs, where="calibration.fp16_layers", strict=strict
     ) | layers_named(network, names, strict=False)
-    if translated(context):  # its layers run in the types of the Q/DQ nodes
+    if translate_qdq(context):  # its layers run in the types of the Q/DQ nodes
         return FloatLayers(chosen)
-    return FloatLayers.of(network, known_amax(context), chosen)
+    return FloatLayers.of(network, known_magnitudes(context), chosen)
 
 
 def fp16_choice(context: Context, *, gate: bool = True) -> list[Any]:
@@ -514,7 +516,7 @@ def fp16_choice(context: Context, *, gate: bool = True) -> list[Any]:
 
 def _fp16_requested(context: Context, gate: bool) -> tuple[list[str], list[str]]:
     """Returns the configuration's globs; and names of nodes and layers."""
-    found = translated(context)
+    found = translate_qdq(context)
     nodes = () if found is None else found.fp16_nodes
     kept = context.fp16_by_gate if gate else ()
     return context.file.calibration.fp16_layers, [*nodes, *kept]
@@ -524,32 +526,32 @@ def _fp16_requested(context: Context, gate: bool) -> tuple[list[str], list[str]]
 # calibrated, placed or built.
 
 
-def sent(context: Context) -> Model:
+def parser_input(context: Context) -> Model:
     """Returns the model that the board's parser gets, before the rewrites.
 
     It is the translation of a Q/DQ model, unless TensorRT builds from the Q/DQ model itself.
     The rewrites need not be waited for: they write only operators that every release imports.
     """
     typed = is_typed(context.target, context.tensorrt, context.file.precision)
-    return named(context) if typed else source(context)
+    return user_model(context) if typed else source(context)
 
 
-@computed(translated)
+@computed(translate_qdq)
 def parse(context: Context, release: str = "") -> Parse:
     """Returns the result of ``release``'s parser for the model; the planned release if empty."""
-    model = sent(context)
+    model = parser_input(context)
     return parse_check(
         model.graph,
         release or context.tensorrt,
         context.target,
         plugins=[plugin.name for plugin in context.file.model.plugins],
-        model=AS_GIVEN if model is named(context) else AFTER_REWRITES,
-        traces=named(context).traces,
+        model=AS_GIVEN if model is user_model(context) else AFTER_REWRITES,
+        traces=user_model(context).traces,
     )
 
 
-@computed(translated, "parser")
-def parser_word(context: Context) -> ParserWord | None:
+@computed(translate_qdq, "parser")
+def nvidia_parser_result(context: Context) -> ParserResult | None:
     """Returns the result of NVIDIA's own parser for the model, and notes it; None if not requested.
 
     Raises:
@@ -559,7 +561,7 @@ def parser_word(context: Context) -> ParserWord | None:
     if not context.file.parser:
         return None
     context.update(0, 0, "asking NVIDIA's parser")
-    word = ask_parser(sent(context))
+    word = ask_parser(parser_input(context))
     context.note(word.note(parse(context)))
     return word
 
@@ -590,4 +592,4 @@ def require_parse(context: Context, release: str = "") -> None:
     found = parse(context, release)
     if not found.ok:
         raise found.refusal()
-    parser_word(context)
+    nvidia_parser_result(context)

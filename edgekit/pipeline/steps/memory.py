@@ -57,11 +57,11 @@ def free_memory(root: Path = Path("/")) -> int | None:
     """
     available = memory(root)["available"]
     sizes = [] if available is None else [available]
-    sizes += _left_by_groups(root)
+    sizes += _cgroup_free_bytes(root)
     return min(sizes, default=None)
 
 
-def _left_by_groups(root: Path) -> Iterator[int]:
+def _cgroup_free_bytes(root: Path) -> Iterator[int]:
     """Yields the rest of each control group's limit, of version 1 and 2 (cgroups(7))."""
     for line in read_text(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -78,14 +78,12 @@ def _left_by_groups(root: Path) -> Iterator[int]:
             folder = root / base / group
             most, used = read_text(folder / limit).strip(), read_text(folder / usage).strip()
             if most.isdecimal() and used.isdecimal():
-                yield max(0, int(most) - int(used) + _file_pages(folder))
-
-
-def _file_pages(folder: Path) -> int:
-    """Returns the bytes of a group's file pages, which the system reclaims when it needs them."""
-    found = {
-        name: int(size) for name, size in _STATISTIC.findall(read_text(folder / "memory.stat"))
-    }
-    names = ("active_file", "inactive_file")
-    # version 1 counts child groups separately
-    return sum(found.get(f"total_{name}", found.get(name, 0)) for name in names)
+                counted = _STATISTIC.findall(read_text(folder / "memory.stat"))
+                sizes = {name: int(size) for name, size in counted}
+                # the system reclaims file pages when it needs them; version 1 counts child groups
+                # separately
+                file_pages = sum(
+                    sizes.get(f"total_{name}", sizes.get(name, 0))
+                    for name in ("active_file", "inactive_file")
+                )
+                yield max(0, int(most) - int(used) + file_pages)

@@ -13,19 +13,26 @@ from edgekit.errors import EdgekitError
 from edgekit.network.model import Model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.calibrate import (
-    binding,
-    calibrated,
     calibration_inputs,
     check_finite_weights,
-    inputs_beyond,
+    compute_scales,
+    constrained_scales,
     inputs_identity,
-    measures,
+    later_inputs,
+    measures_ranges,
     ranges,
     report_inference,
-    scales_by,
+    with_measured_ranges,
     with_nodes,
 )
-from edgekit.pipeline.steps.load import fp16_choice, fp16_layers, lowers, named, source, translated
+from edgekit.pipeline.steps.load import (
+    fp16_choice,
+    fp16_layers,
+    needs_qdq_nodes,
+    source,
+    translate_qdq,
+    user_model,
+)
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import (
     judgement,
@@ -33,11 +40,11 @@ from edgekit.pipeline.steps.rewrite import (
     model,
     model_digest,
     network,
-    rewritten,
+    rewritten_model,
 )
 from edgekit.placement.translation import describe_translation
 from edgekit.quantize.given_scales import ScaleBinding, tie_qdq, warn_unequal
-from edgekit.quantize.scales import Ranges, Scales, tied
+from edgekit.quantize.scales import Ranges, Scales, tie_cache_scales
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -65,7 +72,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     bound = placed.scale_binding
     errors = MethodErrors(
         cut_segments(model(context), network(context), placed),
-        lambda own, name: scales_by(context, own, name, bound),
+        lambda own, name: compute_scales(context, own, name, bound),
         context.file.accuracy.scores,
         most_inputs(int(sum(layer.macs for layer in network(context).layers))),
         context.update,
@@ -74,7 +81,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
         errors,
         inputs_to_compare(
             ranges(context),
-            lambda: inputs_beyond(context, COMPARED[-1]),
+            lambda: later_inputs(context, COMPARED[-1]),
             calibration_inputs(context),
             lambda feeds, which: _measured(context, feeds, which),
         ),
@@ -91,7 +98,7 @@ def _measured(context: Context, feeds: Sequence[Feed], which: str) -> Ranges:
     return measure(model(context), feeds, network=network(context), progress=progress)
 
 
-def plan_to_try(context: Context) -> Plan:
+def trial_plan(context: Context) -> Plan:
     """Returns the plan, of a single variant; if there is none, the plan of the GPU alone."""
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Options
@@ -110,30 +117,30 @@ def plan_to_try(context: Context) -> Plan:
     return replace(placed, plans=placed.plans[:1])
 
 
-def chooses(context: Context) -> bool:
+def chooses_method(context: Context) -> bool:
     """Returns True if scales are measured and the method is chosen by its accuracy."""
-    return measures(context) and context.file.calibration.method == "auto"
+    return measures_ranges(context) and context.file.calibration.method == "auto"
 
 
-def choice(context: Context) -> MethodChoice | None:
+def method_choice(context: Context) -> MethodChoice | None:
     """Returns the measured accuracy of the calibration methods; None if the method is given.
 
     It stays if the accuracy gate later decides otherwise: then ``gate`` has the reason.
     """
-    if not chooses(context):
+    if not chooses_method(context):
         return None
     by_gate = context.method_by_gate
     if by_gate or context.fp16_by_gate:
         context = replace(context, method_by_gate=None, fp16_by_gate=())
-    found = _choice(calibrated(context))
+    found = _try_methods(with_measured_ranges(context))
     return replace(found, gate=by_gate) if by_gate else found
 
 
-@computed(rewritten)
-def _choice(context: Context) -> MethodChoice:
+@computed(rewritten_model)
+def _try_methods(context: Context) -> MethodChoice:
     from edgekit.reference.method import MethodChoice, choice_note
 
-    placed = plan_to_try(context)
+    placed = trial_plan(context)
     places = [[p.name, p.device, p.precision, p.segment] for p in placed.layers]
     found = context.stored(
         MethodChoice,
@@ -153,7 +160,7 @@ def method(context: Context) -> str:
     """Returns the configuration's calibration method, or the chosen method, at last the gate's."""
     if context.method_by_gate:
         return context.method_by_gate.method
-    chosen = choice(context)
+    chosen = method_choice(context)
     return chosen.method if chosen else context.file.calibration.method
 
 
@@ -176,54 +183,53 @@ def scales(context: Context) -> Scales | None:
             _NoScales, "calibrate", _NoScales, model_digest(context), context.file.precision
         )
         return None
-    context = calibrated(context)
+    context = with_measured_ranges(context)
     # given scales do not check the weights
     check_finite_weights(context)
-    return _tied(context, binding(context))
+    return _tie_scales(context, constrained_scales(context))
 
 
 @computed()
 def plan_scales(context: Context) -> Scales | None:
     """Returns the scales of the build: only layers that the plan has on a DLA share scales."""
-    return scales_of(context, plan(calibrated(context)))
+    return tied_scales(context, plan(with_measured_ranges(context)))
 
 
-def scales_of(context: Context, placed: Plan) -> Scales | None:
+def tied_scales(context: Context, placed: Plan) -> Scales | None:
     """Returns the INT8 scales for a plan, made equal if its layers need it."""
     if scales(context) is None:
         return None
-    return _tied(calibrated(context), placed.scale_binding)
+    return _tie_scales(with_measured_ranges(context), placed.scale_binding)
 
 
-def _tied(context: Context, bound: ScaleBinding) -> Scales:
+def _tie_scales(context: Context, bound: ScaleBinding) -> Scales:
     """Returns the scales, equal for tensors that layers tie.
 
     On strongly typed releases they name the tensors that have Q/DQ nodes.
     """
-    known, found, net = known_scales(context), translated(context), network(context)
+    known, found, net = known_scales(context), translate_qdq(context), network(context)
     if known is None:
-        return scales_by(context, ranges(context), method(context), bound)
+        return compute_scales(context, ranges(context), method(context), bound)
     scales = known.reading.scales
     if found is None or context.file.calibration.cache is not None:
-        return with_nodes(context, tied(scales, net, **bound))
-    scales = replace(scales, method="qdq", data=describe_translation(found, named(context)))
+        return with_nodes(context, tie_cache_scales(scales, net, **bound))
+    scales = replace(scales, method="qdq", data=describe_translation(found, user_model(context)))
     # typed: the nodes define the build
-    made = warn_unequal if lowers(context) else tie_qdq
+    made = warn_unequal if needs_qdq_nodes(context) else tie_qdq
     return with_nodes(context, made(scales, net, bound))
-
-
-# INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
-#
-# Planning, costs and the reference build use the plain network, its scales and the precision
-# of each layer between Q/DQ nodes. The nodes are not layers of the plan: they take no time,
-# since each is a part of the kernel that writes or reads its tensor (assumed; NVIDIA's DLA
-# operator matrix notes for both "can be collapsed to INT8 scaling factor"). Between INT8 and
-# FP16 the plan pays for the reformat as in any other build.
 
 
 def typed_model(context: Context, other: Model | None = None) -> Model:
     """Returns the model with types: the user's own Q/DQ model if nothing was rewritten or kept in
     FP16, or else a lowered model.
+
+    INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
+
+    Planning, costs and the reference build use the plain network, its scales and the precision of
+    each layer between Q/DQ nodes. The nodes are not layers of the plan: they take no time, since
+    each is a part of the kernel that writes or reads its tensor (assumed; NVIDIA's DLA operator
+    matrix notes for both "can be collapsed to INT8 scaling factor"). Between INT8 and FP16 the plan
+    pays for the reformat as in any other build.
 
     Args:
         context: The configuration.
@@ -232,9 +238,9 @@ def typed_model(context: Context, other: Model | None = None) -> Model:
     from edgekit.quantize.qdq.to_explicit import to_qdq
 
     scales, net = plan_scales(context), network(context)
-    own = scales is not None and translated(context) is not None and other is None
-    if own and model(context) is source(context) and not _keeps_more(context):
-        return named(context)
+    own = scales is not None and translate_qdq(context) is not None and other is None
+    if own and model(context) is source(context) and not _differs_from_qdq(context):
+        return user_model(context)
     known = {} if scales is None else scales.scales
     return to_qdq(other or model(context), net, known, fp16_layers=fp16_layers(context, net))
 
@@ -244,15 +250,15 @@ def typed_identity(context: Context) -> list[Any]:
     scales = plan_scales(context)
     fp16 = sorted(fp16_layers(context, network(context)))
     return [
-        named(context).digest,
+        user_model(context).digest,
         model_digest(context),
-        _keeps_more(context),
+        _differs_from_qdq(context),
         fp16,
         scales and dict(scales.scales),
     ]
 
 
-def _keeps_more(context: Context) -> bool:
+def _differs_from_qdq(context: Context) -> bool:
     """Returns True if FP16 layers are in INT8 in the user's Q/DQ model, or scales differ."""
     section = context.file.calibration
     return bool(section.fp16_layers or context.fp16_by_gate or section.cache)

@@ -23,7 +23,7 @@ def query_for(context: Context, network: Network, judgement: Judgement) -> Place
     from edgekit.placement.placing import PlacementQuery
 
     # a board without a DLA has no verdicts, and still has its layers in FP16
-    options = replace(options_of(context), fp16_layers=fp16_layers(context, network))
+    options = replace(placement_options(context), fp16_layers=fp16_layers(context, network))
     file = context.file
     return PlacementQuery(
         network, judgement, context.target, file.precision, file.power_mode, options
@@ -51,7 +51,7 @@ def shared_options(file: ConfigFile, pins: Iterable[PinSection]) -> Options:
 
 
 @computed("placement", "build.mode", "target")
-def options_of(context: Context) -> Options:
+def placement_options(context: Context) -> Options:
     """Returns the configuration's section ``placement``; notes fewer DLA cores than requested."""
     from edgekit.placement.inputs import limit_to_one_engine
 
@@ -70,14 +70,14 @@ def options_of(context: Context) -> Options:
         rate_hz=section.rate_hz,
         slack=section.slack,
     )
-    context.note(*_other_names(context))
+    context.note(*_device_name_notes(context))
     if mode == "hybrid":
         options, note = limit_to_one_engine(options, context.target)
         context.note(*note)
     return options
 
 
-def _other_names(context: Context) -> Iterator[str]:
+def _device_name_notes(context: Context) -> Iterator[str]:
     """Yields notes on pins whose devices the configuration names in another way."""
     pins = context.file.placement.pin
     written = context.config.document.value.get("placement") or {}

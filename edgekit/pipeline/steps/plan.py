@@ -9,27 +9,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, GateError
-from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
-from edgekit.pipeline.steps.judge import judged, original
+from edgekit.pipeline.steps.judge import judge_model, lower_original
 from edgekit.pipeline.steps.load import (
     float_layers,
     fp16_choice,
     fp16_layers,
     require_parse,
-    rules,
     source,
+    verdict_inputs,
 )
-from edgekit.pipeline.steps.placement import options_of, query_for
+from edgekit.pipeline.steps.placement import placement_options, query_for
 from edgekit.pipeline.steps.rewrite import (
     judgement,
     known_scales,
     model,
     model_digest,
     network,
-    rewritten,
+    rewritten_model,
 )
 from edgekit.placement.cuts import Cut, cut_yaml, cuts, largest_part
 from edgekit.placement.forecast import make_timer
@@ -89,7 +89,7 @@ def plan(context: Context) -> Plan:
             placed = request.plan(
                 progress=lambda done, total: context.update(done, total, text),
                 on_bound=lambda value, bound: context.update(
-                    0, 0, f"{text}: {describe_bound(value, bound, _units(context))}"
+                    0, 0, f"{text}: {describe_bound(value, bound, _value_formatter(context))}"
                 ),
             )
         except GateError as error:
@@ -102,15 +102,20 @@ def plan(context: Context) -> Plan:
             placed = explain_gpu_only(
                 request, placed, looking("the reason why the DLA is not used")
             )
-        if network(context) is not original(context).network:
-            placed = _compared_as_given(context, placed)
+        if network(context) is not lower_original(context).network:
+            placed = _with_given_baselines(context, placed)
         return placed
 
     placed = context.stored(Plan, "plan", compute, *plan_identity(context))
     # their notes are added in any case, whatever was known before the plan
-    options_of(context)
+    placement_options(context)
     known_scales(context)
-    more = (*_fp16_notes(context, placed), *_count_notes(context, placed))
+    gate, net = context.file.accuracy, network(context)
+    by_gate = bool(context.fp16_by_gate and gate.min)
+    why = f"{gate.metric} of at least {gate.min:g}" if by_gate else ""
+    devices = {layer.name: layer.device for layer in placed.layers}
+    fp16_notes = float_layers(context, net, strict=True).notes(net, devices, why)
+    more = (*fp16_notes, *_count_notes(context, placed))
     return replace(placed, notes=(*placed.notes, *more))
 
 
@@ -119,9 +124,9 @@ def _name_cut(context: Context, error: GateError) -> None:
 
     Layers that a DLA runs only after a rewrite count if the cut is at tensors of the file.
     """
-    file = original(context)
-    for lowered in (rewritten(context), file):
-        verdicts = judged(context, lowered).judgement
+    file = lower_original(context)
+    for lowered in (rewritten_model(context), file):
+        verdicts = judge_model(context, lowered).judgement
         part = largest_part(lowered.network, verdicts, context.target, file.model)
         if part is not None:
             error.hint = (
@@ -133,19 +138,11 @@ def _name_cut(context: Context, error: GateError) -> None:
             return
 
 
-def _fp16_notes(context: Context, placed: Plan) -> list[str]:
-    gate, net = context.file.accuracy, network(context)
-    by_gate = bool(context.fp16_by_gate and gate.min)
-    why = f"{gate.metric} of at least {gate.min:g}" if by_gate else ""
-    devices = {layer.name: layer.device for layer in placed.layers}
-    return float_layers(context, net, strict=True).notes(net, devices, why)
-
-
 def _count_notes(context: Context, placed: Plan) -> list[str]:
     """Returns why a plan has another number of layers than a check, and may have another placement
     than a run.
     """
-    networks = original(context).network, network(context)
+    networks = lower_original(context).network, network(context)
     checked, lowered = (len(one.whole.layers) for one in networks)
     reasons = []
     if lowered != checked:
@@ -171,11 +168,13 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
     return notes
 
 
-def _compared_as_given(context: Context, placed: Plan) -> Plan:
+def _with_given_baselines(context: Context, placed: Plan) -> Plan:
     """Returns a plan of rewritten layers with the baselines of the network as given."""
-    given = original(context)
+    given = lower_original(context)
     try:
-        return query_for(context, given.network, judged(context, given).judgement).compared(placed)
+        return query_for(context, given.network, judge_model(context, given).judgement).compared(
+            placed
+        )
     except DataError as error:
         if error.code != "profile.model":
             raise
@@ -187,7 +186,7 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
     """Returns the inputs of a plan: model, board, constraints and the profile's content."""
     file, section = context.file, context.file.placement
     files = [
-        identity_of_path(context.config.resolve(path)) if path else None
+        path_identity(context.config.resolve(path)) if path else None
         for path in (section.profile, section.layer_info)
     ]
     unscaled = context.measured.unscaled if context.measured is not None else ()
@@ -202,15 +201,15 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
         fp16_choice(context),
         sorted(unscaled),
         sorted(fp16_layers(context, network(context))),
-        *rules(context),
+        *verdict_inputs(context),
     )
 
 
 @computed()
 def proposed_cuts(context: Context) -> tuple[Cut, ...]:
     """Returns the cuts of the original network that ``model.cut`` chooses, as in a check."""
-    given = original(context)
-    verdicts = judged(context, given).judgement
+    given = lower_original(context)
+    verdicts = judge_model(context, given).judgement
     clock = make_timer(given.network, verdicts, context.target, power_mode=context.file.power_mode)
     return cuts(given.network, verdicts, clock, given.model, objective=context.cut_for)
 
@@ -223,16 +222,16 @@ def segments(context: Context) -> SegmentedPlan:
     return cut_segments(model(context), network(context), plan(context))
 
 
-def keep(context: Context, layers: Iterable[str]) -> Context:
+def keep_in_fp16(context: Context, layers: Iterable[str]) -> Context:
     """Returns a context that keeps further layers in FP16 and plans anew."""
     return replace(
         context, fp16_by_gate=tuple(dict.fromkeys((*context.fp16_by_gate, *layers))), placed=None
     )
 
 
-def take(context: Context, placed: Plan, fp16_by_gate: Iterable[str] = ()) -> Context:
+def with_plan(context: Context, placed: Plan, fp16_by_gate: Iterable[str] = ()) -> Context:
     """Returns a context with a placement that the caller chose, and its layers in FP16."""
-    return replace(keep(context, fp16_by_gate), placed=placed)
+    return replace(keep_in_fp16(context, fp16_by_gate), placed=placed)
 
 
 def fp16_suffix(context: Context) -> str:
@@ -242,7 +241,7 @@ def fp16_suffix(context: Context) -> str:
     return method + (f" with {counted(len(kept), 'layer')} in FP16" if kept else "")
 
 
-def _units(context: Context) -> Callable[[float], str]:
+def _value_formatter(context: Context) -> Callable[[float], str]:
     """Returns the function that formats a value of the objective for people."""
     from edgekit.placement.plan import OBJECTIVE_UNITS
     from edgekit.reports.text import energy, microseconds, significant

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.requirements import board_kind
-from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.load import named, source
+from edgekit.pipeline.steps.load import source, user_model
 from edgekit.pipeline.steps.plugin_sections import read_plugin_library, read_plugin_source
 from edgekit.tensorrt.plugin_library import (
     PluginLibraries,
     PluginLibrary,
     check_library,
-    library_of,
+    parse_library,
 )
 from edgekit.text import listed
 from edgekit_device.build.plugin_source import CompiledPlugin
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edgekit_device.board.probe import Probe
 
 
-def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
+def required_libraries(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
     """Returns the libraries that a board must load for the network; it compiles sources first.
 
     A plugin without a library is included if the network has a node of its operator: the board
@@ -70,9 +70,9 @@ def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, 
     """Returns the versions and namespaces of a plugin's creator: the section's if it has them, else
     those that the nodes request from TensorRT's parser.
     """
-    own = named(context).plugins[number]
+    own = user_model(context).plugins[number]
     nodes = [
-        plugin_of(node)
+        plugin_creator_key(node)
         for node in source(context).graph.nodes()
         if node.op == own.operator and own.domain in (None, node.domain)
     ]
@@ -95,14 +95,14 @@ def _library(
         return read_plugin_library(context, number, plugin)
     if plugin.source is None:
         return None
-    made, data = _compiled(context, client, probe, read_plugin_source(context, number, plugin))
+    made, data = _compile(context, client, probe, read_plugin_source(context, number, plugin))
     where = f"{client.name}: {plugin.source}"
-    library = library_of(made.file, data, where)
+    library = parse_library(made.file, data, where)
     context.note(*check_library(library, context.tensorrt, where))
     return library
 
 
-def _compiled(
+def _compile(
     context: Context, client: BoardClient, probe: Probe, source: PluginSource
 ) -> tuple[CompiledPlugin, bytes]:
     """Compiles sources on a board, or returns the earlier result of a board of its kind."""

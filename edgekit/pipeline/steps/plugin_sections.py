@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ConfigError, DataError
 from edgekit.network.operators import has_importer
 from edgekit.pipeline.context import computed
-from edgekit.pipeline.steps.load import named
+from edgekit.pipeline.steps.load import user_model
 
 if TYPE_CHECKING:
     from edgekit.config.schema import PluginSection
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.tensorrt.plugin_source import PluginSource
 
 
-@computed(named, "build.mode")
+@computed(user_model, "build.mode")
 def check_plugins(context: Context) -> tuple[str, ...]:
     """Returns and notes the plugins' parts that a build with TensorRT will lack, or not use.
 
@@ -28,7 +28,7 @@ def check_plugins(context: Context) -> tuple[str, ...]:
     """
     if not context.file.model.plugins:
         return ()
-    named(context)  # raises the errors of the sections themselves first
+    user_model(context)  # raises the errors of the sections themselves first
     _refuse_standalone(context)
     notes = (
         note
@@ -78,7 +78,7 @@ def _notes(context: Context, number: int, plugin: PluginSection) -> Iterator[str
             f"TensorRT's parser imports {plugin.name} itself and never looks for the plugin "
             f"{plugin.operator}: give the operator another name, in the model and in its plugin"
         )
-    if len(named(context).plugins[number].formats) < len(plugin.formats):
+    if len(user_model(context).plugins[number].formats) < len(plugin.formats):
         yield (
             f"TensorRT {context.tensorrt} is strongly typed and gives the plugin {plugin.operator} "
             "floats: its INT8 formats are not used"

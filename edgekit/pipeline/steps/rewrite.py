@@ -4,10 +4,9 @@ the rewritten network with the weights of another file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.dla.verdicts import Judgement
 from edgekit.network.loading.load import load, open_inputs
@@ -15,16 +14,16 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.cache import StoredModel, load_model, store_model
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.judge import Lowered, judged, original
+from edgekit.pipeline.steps.judge import Lowered, judge_model, lower_original
 from edgekit.pipeline.steps.load import (
+    cut_outputs,
     fp16_choice,
-    lowers,
-    outputs_of,
-    own_plugins,
-    requested,
-    rules,
+    needs_qdq_nodes,
+    requested_shapes,
     source,
-    translated,
+    translate_qdq,
+    user_plugins,
+    verdict_inputs,
 )
 from edgekit.pipeline.steps.placement import query_for
 from edgekit.placement.forecast import forecast
@@ -74,7 +73,7 @@ class _Reason:
     text: str = codec.member(codec.long_text)
 
 
-@computed(rules, "rewrite")
+@computed(verdict_inputs, "rewrite")
 def found_rewrites(context: Context) -> FoundRewrites:
     """Returns the result of the rewrites; it does not depend on the user's constraints."""
     section, model = context.file.rewrite, source(context)
@@ -91,7 +90,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
             enable=section.enable,
             disable=section.disable,
             allow_approx=section.allow_approx,
-            lowers=lowers(context),
+            lowers=needs_qdq_nodes(context),
             # the board's usual power mode: the rewrites are the same for all modes
             cost=lambda network, judgement: forecast(network, judgement, context.target),
             progress=lambda done: context.update(0, 0, f"{counted(done, 'rewrite')} tried"),
@@ -104,7 +103,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
             found.notes,
         )
 
-    key = model.digest, section.model_dump(exclude={"always"}), *rules(context)
+    key = model.digest, section.model_dump(exclude={"always"}), *verdict_inputs(context)
     stored = context.stored(_StoredRewrites, "rewrite", compute, *key)
     made = fresh[0] if fresh else None
     return FoundRewrites(stored.model, stored.record.rewrites, stored.record, stored.notes, made)
@@ -124,7 +123,11 @@ def _candidate(context: Context) -> Lowered:
         model = read
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
         return Lowered(model, fresh.network, fresh.judgement)
-    return original(context) if model is came else Lowered(model, layers(model, context.tensorrt))
+    return (
+        lower_original(context)
+        if model is came
+        else Lowered(model, layers(model, context.tensorrt))
+    )
 
 
 @computed(found_rewrites, "weighs", "power_mode", "build.mode", "placement")
@@ -133,14 +136,17 @@ def used_rewrites(context: Context) -> FoundRewrites:
     found, came = found_rewrites(context), source(context)
     why = ""
     if found.model and context.weighs and not context.file.rewrite.always:
+        # the layers that the accuracy gate keeps in FP16 are found after the rewrites are decided
+        file, fp16 = context.file, fp16_choice(context, gate=False)
+        constraints = [file.power_mode, file.build.mode, file.placement.model_dump(), fp16]
         why = context.stored(
             _Reason,
             "without rewrites",
-            lambda: _Reason(_better_without(context.undecided)),
+            lambda: _Reason(_reason_against_rewrites(context.undecided)),
             came.digest,
             found.model.digest,
-            _constraints(context),
-            *rules(context),
+            constraints,
+            *verdict_inputs(context),
         ).text
     if why:
         left = f"Rewrites not used: {why}; rewrite.always: true forces them"
@@ -150,7 +156,7 @@ def used_rewrites(context: Context) -> FoundRewrites:
     return found
 
 
-def _better_without(context: Context) -> str:
+def _reason_against_rewrites(context: Context) -> str:
     """Returns why the original network should be kept; empty if it should not."""
     if context.file.placement.profile is not None:
         return ""  # measured times belong to only one of the two networks
@@ -158,13 +164,13 @@ def _better_without(context: Context) -> str:
     from edgekit.placement.without_rewrites import better_without
 
     before, after = (
-        query_for(context, one.network, judged(context, one).judgement)
-        for one in (original(context), _candidate(context))
+        query_for(context, one.network, judge_model(context, one).judgement)
+        for one in (lower_original(context), _candidate(context))
     )
     return better_without(before, after)
 
 
-def as_it_came(context: Context) -> tuple[Network, Judgement] | None:
+def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
     """Returns the network without its rewrites, and its verdicts, if a plan may be better so.
 
     None if nothing was rewritten, the GPU alone is no slower, or the user wants the rewrites.
@@ -174,25 +180,18 @@ def as_it_came(context: Context) -> tuple[Network, Judgement] | None:
     from edgekit.placement.without_rewrites import slower_on_gpu
 
     before, after = (
-        (one.network, judged(context, one).judgement)
-        for one in (original(context), _candidate(context))
+        (one.network, judge_model(context, one).judgement)
+        for one in (lower_original(context), _candidate(context))
     )
     slower = slower_on_gpu(before, after, context.target, context.file.power_mode)
     return before if slower else None
 
 
-def _constraints(context: Context) -> list[Any]:
-    """Returns the inputs of ``_better_without``."""
-    # the layers that the accuracy gate keeps in FP16 are found after the rewrites are decided
-    file, fp16 = context.file, fp16_choice(context, gate=False)
-    return [file.power_mode, file.build.mode, file.placement.model_dump(), fp16]
-
-
 @computed(used_rewrites)
-def rewritten(context: Context) -> Lowered:
+def rewritten_model(context: Context) -> Lowered:
     """Returns the model after the rewrites, and its layers."""
     left_out = used_rewrites(context).model is None and found_rewrites(context).model is not None
-    return original(context) if left_out else _candidate(context)
+    return lower_original(context) if left_out else _candidate(context)
 
 
 def model_digest(context: Context) -> str:
@@ -203,12 +202,12 @@ def model_digest(context: Context) -> str:
 
 def model(context: Context) -> Model:
     """Returns the model after the rewrites."""
-    return rewritten(context).model
+    return rewritten_model(context).model
 
 
 def network(context: Context) -> Network:
     """Returns the layers of the rewritten model."""
-    return rewritten(context).network
+    return rewritten_model(context).network
 
 
 def judgement(context: Context) -> Judgement:
@@ -218,17 +217,20 @@ def judgement(context: Context) -> Judgement:
         DataError: "cache.missing": the user's scales are incomplete.
     """
     known_scales(context)  # raises the error
-    return judged(context, rewritten(context)).judgement
+    return judge_model(context, rewritten_model(context)).judgement
 
 
-@computed(rewritten)
+@computed(rewritten_model)
 def known_scales(context: Context) -> KnownScales | None:
     """Returns the user's scales for the rewritten network; None without any.
 
     Raises:
         DataError: "cache.missing": scales are missing, and the user did not allow it.
     """
-    known, found = judged(context.undecided, rewritten(context)).known, translated(context)
+    known, found = (
+        judge_model(context.undecided, rewritten_model(context)).known,
+        translate_qdq(context),
+    )
     if known is None:
         return None
     section = context.file.calibration
@@ -254,24 +256,20 @@ def other_weights(context: Context, path: Path) -> Model:
     """
     from edgekit.rewriting.provenance.other_weights import check_file, check_network, reweigh
 
-    mine, found = model(context), translated(context)
+    mine, found = model(context), translate_qdq(context)
     if found is None:
         check_file(path, mine)
     # cut points of a rewritten file may not be tensors of the original
-    cut = outputs_of(context) or None if read_record(source(context)) is None else None
-    shapes = _shapes_of(context, mine, path) or None
-    other = load(path, shapes=shapes, outputs=cut, plugins=own_plugins(context))
+    cut = cut_outputs(context) or None if read_record(source(context)) is None else None
+    # the sizes for the file's inputs: the configuration's, or else the model's
+    own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
+    left_open = [name for name in open_inputs(path) if name in own]
+    sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
+    shapes = {**sizes, **requested_shapes(context).optimum} or None
+    other = load(path, shapes=shapes, outputs=cut, plugins=user_plugins(context))
     if found is not None:
         other = translate_likewise(found, other, path)
     if read_record(mine) is not None:
         return reweigh(mine, other)
     check_network(mine, other)
     return other
-
-
-def _shapes_of(context: Context, mine: Model, path: Path) -> dict[str, Sequence[int]]:
-    """Returns the sizes for another file's inputs: the configuration's, or else the model's."""
-    own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
-    left_open = [name for name in open_inputs(path) if name in own]
-    sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
-    return {**sizes, **requested(context).optimum}

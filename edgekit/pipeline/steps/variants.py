@@ -10,18 +10,18 @@ from edgekit.errors import UsageError, within
 from edgekit.network.independent_rows import mixing_node
 from edgekit.network.ranges import sizes_at
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import accuracy, artefacts, build_key, gated
+from edgekit.pipeline.steps.accuracy import accuracy, artefacts, build_key, pass_accuracy_gate
 from edgekit.pipeline.steps.buckets import (
-    Listed,
+    ListedBucket,
     at_sizes,
     built_bucket,
     gpu_profiles,
-    own_sizes,
+    network_sizes,
     plan_with,
     planned_buckets,
 )
-from edgekit.pipeline.steps.calibrate import calibrated, first_input
-from edgekit.pipeline.steps.load import requested
+from edgekit.pipeline.steps.calibrate import first_input, with_measured_ranges
+from edgekit.pipeline.steps.load import requested_shapes
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
 from edgekit.reference.run import Runner
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @computed()
-def built_buckets(context: Context) -> tuple[Listed, ...]:
+def built_buckets(context: Context) -> tuple[ListedBucket, ...]:
     """Returns the buckets with the accuracy of those that have engines; () without a range.
 
     Each has the scales of its own inputs, and must pass the gate by itself: the worst decides.
@@ -49,10 +49,10 @@ def built_buckets(context: Context) -> tuple[Listed, ...]:
             found.append(one)
             continue
         with within(f"shape {shape_text(one.bucket.shapes)}"):
-            own = gated(one.context) if number else context
+            own = pass_accuracy_gate(one.context) if number else context
         figures = bucket_accuracy(own)
         bucket = replace(built_bucket(own, one.bucket), accuracy=figures)
-        found.append(Listed(bucket, own))
+        found.append(ListedBucket(bucket, own))
     return tuple(found)
 
 
@@ -63,7 +63,7 @@ def bucket_accuracy(context: Context) -> BucketAccuracy:
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class FrameContext:
     """The context whose engines take the frames of a shape.
 
     Attributes:
@@ -75,23 +75,25 @@ class Taken:
     ranged: bool = False
 
 
-def taken_by(context: Context, shapes: Sizes) -> Taken | None:
+def frame_context(context: Context, shapes: Sizes) -> FrameContext | None:
     """Returns the context that takes frames of a shape; None if there is none.
 
     Args:
         context: The configuration.
         shapes: Sizes of all inputs, or of some: others are the first shape's.
     """
-    own = own_sizes(context)
+    own = network_sizes(context)
     sizes = {**own, **shapes}
     if sizes == own:
-        return Taken(context)
-    for one in built_buckets(context):
-        if dict(one.bucket.shapes) == sizes and one.bucket.engine == OWN:
-            return Taken(one.context)
-    if not gpu_profiles(context) or requested(context).profile_of(sizes) is None:
+        return FrameContext(context)
+    for bucket in built_buckets(context):
+        if dict(bucket.bucket.shapes) == sizes and bucket.bucket.engine == OWN:
+            return FrameContext(bucket.context)
+    if not gpu_profiles(context) or requested_shapes(context).matching_profile(sizes) is None:
         return None
-    return Taken(replace(gpu_at(context, sizes), measured=context.measured), ranged=True)
+    return FrameContext(
+        replace(gpu_context_at(context, sizes), measured=context.measured), ranged=True
+    )
 
 
 def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Sizes:
@@ -106,14 +108,14 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     Raises:
         UsageError: The shape was not planned; the hint lists the planned shapes, the nearest first.
     """
-    request, own = requested(context), own_sizes(context)
+    request, own = requested_shapes(context), network_sizes(context)
     sizes = {**own, **shapes}
-    known = [own, *({**own, **one} for one in request.buckets)]
+    known = [own, *({**own, **bucket} for bucket in request.buckets)]
     profiles = gpu_profiles(context)
-    ranged = bool(profiles) and request.profile_of(sizes) is not None
+    ranged = bool(profiles) and request.matching_profile(sizes) is not None
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
-    near = sorted(request.buckets, key=lambda one: distance(one, sizes))
+    near = sorted(request.buckets, key=lambda bucket: distance(bucket, sizes))
     buckets = [shape_text(one) for one in near]
     ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in profiles]
     raise UsageError(
@@ -130,7 +132,7 @@ def with_built_buckets(context: Context) -> Plan:
 
 
 @computed()
-def on_gpu(context: Context) -> Context | None:
+def gpu_range_context(context: Context) -> Context | None:
     """Returns the context of the engine that takes the whole range, at its best shape.
 
     None if there is no range, or no GPU.
@@ -138,10 +140,10 @@ def on_gpu(context: Context) -> Context | None:
     profiles = gpu_profiles(context)
     if not profiles:
         return None
-    return gpu_at(context, sizes_at(profiles[0], "opt"))
+    return gpu_context_at(context, sizes_at(profiles[0], "opt"))
 
 
-def gpu_at(context: Context, sizes: Sizes) -> Context:
+def gpu_context_at(context: Context, sizes: Sizes) -> Context:
     """Returns the context of a shape that the GPU's engine of the range takes."""
     placed = at_sizes(
         context,
@@ -160,17 +162,17 @@ def gpu_at(context: Context, sizes: Sizes) -> Context:
 
 
 @computed()
-def range_as_built(context: Context) -> Context | None:
-    """Returns the context of ``on_gpu`` as a board builds it: calibrated, and past the gate.
+def built_range_context(context: Context) -> Context | None:
+    """Returns ``gpu_range_context`` as a board builds it: calibrated, and past the gate.
 
     Raises:
         GateError: INT8 misses the gate at the best shape; ``where`` is the shape.
     """
-    rest = on_gpu(context)
+    rest = gpu_range_context(context)
     if rest is None or context.file.precision != "int8":
         return rest
-    with within(f"the engine of the range at {shape_text(own_sizes(rest))}"):
-        return gated(calibrated(rest))
+    with within(f"the engine of the range at {shape_text(network_sizes(rest))}"):
+        return pass_accuracy_gate(with_measured_ranges(rest))
 
 
 # A frame with fewer entries than a bucket's batch may be padded to the batch.
@@ -189,9 +191,9 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
     Proved by structure (no operator mixes the entries of the batch) and on random inputs: the
     engines of each bucket give bit-identical outputs for two different paddings.
     """
-    own = [one.context for one in built_buckets(context) if one.bucket.engine == OWN]
+    own = [bucket.context for bucket in built_buckets(context) if bucket.bucket.engine == OWN]
     batches = {one: _batch(one) for one in own}
-    request = requested(context)
+    request = requested_shapes(context)
     opened = {sizes.min[:1] != sizes.max[:1] for p in request.profiles for sizes in p.values()}
     if max(batches.values(), default=1) < 2 or not (True in opened or len({*batches.values()}) > 1):
         return ()
@@ -216,7 +218,7 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
 
 def _batch(context: Context) -> int:
     """Returns the first size of all inputs; 1 if they differ."""
-    firsts = {shape[:1] for shape in own_sizes(context).values()}
+    firsts = {shape[:1] for shape in network_sizes(context).values()}
     return next(iter(firsts))[0] if len(firsts) == 1 and () not in firsts else 1
 
 

@@ -13,15 +13,20 @@ from edgekit.network.model import Model, Network
 from edgekit.quantize.calibration.checks import describe_few
 from edgekit.quantize.calibration.histograms import check_method
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.needs import Lack, follow, needs, without_too
+from edgekit.quantize.needs import (
+    MissingScale,
+    find_missing_scales,
+    propagate_scales,
+    with_same_values,
+)
 from edgekit.quantize.scales import (
     Ranges,
     Scales,
     constraint_warnings,
-    float32,
     is_scale,
     make_scales,
     tie,
+    to_float32,
 )
 from edgekit.text import counted, listed
 
@@ -89,7 +94,7 @@ def scales_from(
     check_method(method)
     # a tensor that no layer has takes the scale of the tensor whose values it holds, tied or not
     amax = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
-    own, inferred, lacks = _usable(network, amax, ranges.masked, dla_layers)
+    own, inferred, lacks = _usable_magnitudes(network, amax, ranges.masked, dla_layers)
     floats = {layer for lack in lacks for layer in lack.layers}.union(fp16_layers)
     amax, changes = tie(network, own, dla_layers=dla_layers, fp16_layers=floats, inferred=inferred)
     scales = {name: value / LEVELS for name, value in amax.items()}
@@ -98,7 +103,7 @@ def scales_from(
     in_scales = [
         replace(
             change,
-            old=float32(change.old / LEVELS) if change.old else None,
+            old=to_float32(change.old / LEVELS) if change.old else None,
             new=made.scales[change.tensor],
         )
         for change in changes
@@ -112,12 +117,12 @@ def scales_from(
     return replace(made, changes=changed, warnings=(*ranges.warnings, *few, *none, *costs))
 
 
-def _usable(
+def _usable_magnitudes(
     network: Network,
     amax: Mapping[str, float],
     masked: Collection[str],
     dla_layers: Collection[str] | None,
-) -> tuple[dict[str, float], dict[str, float], tuple[Lack, ...]]:
+) -> tuple[dict[str, float], dict[str, float], tuple[MissingScale, ...]]:
     """Returns the usable magnitudes, inferred magnitudes, and the tensors that still lack a scale.
 
     A range is not used if it is always zero (other data may differ), if INT8 cannot represent it,
@@ -130,13 +135,17 @@ def _usable(
         return own, {}, ()
     scales = {name: value / LEVELS for name, value in own.items()}
     without = {name for name in none if amax[name]}
-    scales |= follow(network, scales, bounds=(), without=without)
+    scales |= propagate_scales(network, scales, bounds=(), without=without)
     inferred = {name: scales[name] * LEVELS for name in amax if name in none and name in scales}
-    bare = without_too(network, none, scales)
-    return own, inferred, needs(network, scales, on_dla=dla_layers, without=bare).lacks
+    bare = with_same_values(network, none, scales)
+    return (
+        own,
+        inferred,
+        find_missing_scales(network, scales, on_dla=dla_layers, without=bare).lacks,
+    )
 
 
-def describe_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[str]:
+def describe_missing(missing: Collection[str], lacks: Collection[MissingScale]) -> list[str]:
     """Returns at most one note: tensors that no scale suits, and layers in FP16 for that reason.
 
     Args:

@@ -14,7 +14,7 @@ from edgekit.network.model import SAME_VALUES, Model
 from edgekit.network.plugins import plugin_for
 from edgekit.quantize.calibration.histograms import FEWEST, ValueHistogram
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.text import all_of, counted, listed
+from edgekit.text import count_all, counted, listed
 
 if TYPE_CHECKING:
     from edgekit.quantize.data.rows import CalibrationSamples
@@ -54,7 +54,7 @@ def check_weights(model: Model) -> None:
         ModelError: ``model.nonfinite``: names the weight and the node that reads it.
     """
     seen: set[str] = set()
-    biased = _biased(model)
+    biased = _biased_results(model)
     for node in model.proto.graph.node:
         for place, name in enumerate(node.input):
             if name in seen or (node.op_type == "Clip" and place > 0):
@@ -74,12 +74,12 @@ def check_weights(model: Model) -> None:
                 )
 
 
-def unbounded(model: Model) -> frozenset[str]:
+def unbounded_tensors(model: Model) -> frozenset[str]:
     """Returns the tensors that an infinite constant, such as a mask of -inf, reaches.
 
     They have no INT8 scale, as with a mask of -FLT_MAX. A softmax stops the infinity.
     """
-    biased = _biased(model)
+    biased = _biased_results(model)
     found: set[str] = set()
     for node in model.proto.graph.node:
         if node.op_type not in _MASKING | _PASSING:
@@ -98,7 +98,7 @@ def unbounded(model: Model) -> frozenset[str]:
     return frozenset(found)
 
 
-def _biased(model: Model) -> frozenset[str]:
+def _biased_results(model: Model) -> frozenset[str]:
     """Returns the results of layers with constant weights: a constant added to them is a bias."""
     return frozenset(
         node.output[0]
@@ -158,11 +158,13 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
             changed = {n for n, array in sample.items() if not np.array_equal(array, first[n])}
             differs |= bool(changed)
             # a single number, or codes such as token ids, may vary from sample to sample
-            alone = {n for n, array in sample.items() if array.size == 1 or not _pixels(array)}
+            alone = {
+                n for n, array in sample.items() if array.size == 1 or not _holds_pixels(array)
+            }
             varies |= bool(changed & alone) or any(map(_varies, sample.values()))
             if varies and differs:
                 return
-    judged = [name for name, array in first.items() if _pixels(array) and array.size > 1]
+    judged = [name for name, array in first.items() if _holds_pixels(array) and array.size > 1]
     if not judged:
         return
     names = _names(judged)
@@ -172,7 +174,7 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
         "then"
     )
     if not varies:
-        every = f"{all_of(count, 'sample')} {'is' if count == 1 else 'are'}"
+        every = f"{count_all(count, 'sample')} {'is' if count == 1 else 'are'}"
         raise DataError(
             f"{every} constant: input {names} has one value everywhere, which shows no range",
             code="data.constant",
@@ -188,7 +190,7 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
         )
 
 
-def _pixels(array: np.ndarray) -> bool:
+def _holds_pixels(array: np.ndarray) -> bool:
     """Returns True if an input holds measured values, not codes, sizes or masks."""
     return array.dtype.kind == "f" or array.dtype == np.uint8
 
@@ -266,7 +268,7 @@ def _first_bad(
     return None
 
 
-def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[str]:
+def data_warnings(histograms: Mapping[str, ValueHistogram], samples: int) -> list[str]:
     """Returns warnings about the data and about tensors that never change."""
     found = []
     if samples < _FEW:
@@ -290,7 +292,7 @@ def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[
     return found
 
 
-def too_few(histograms: Mapping[str, ValueHistogram]) -> tuple[str, ...]:
+def tensors_with_few_values(histograms: Mapping[str, ValueHistogram]) -> tuple[str, ...]:
     """Returns the tensors with too few values for the histogram of the entropy method."""
     return tuple(name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST)
 

@@ -279,7 +279,9 @@ class DerivedTensor:
     sources: tuple[str, ...]
 
 
-def derived(model: Model, network: Network, names: Collection[str]) -> dict[str, DerivedTensor]:
+def derived_tensors(
+    model: Model, network: Network, names: Collection[str]
+) -> dict[str, DerivedTensor]:
     """Returns the tensors of ``names`` whose counts follow exactly, in graph order.
 
     If only some rows of a run count, both must have the same rows: axis 0 must not move.
@@ -302,7 +304,7 @@ def derived(model: Model, network: Network, names: Collection[str]) -> dict[str,
     return found
 
 
-def merged(model: Model, network: Network) -> list[str]:
+def merged_moves(model: Model, network: Network) -> list[str]:
     """Returns float tensors between moves that TensorRT merges, so that no layer has them."""
     types = _types(model, network)
     floats = ("float32", "float16")
@@ -340,7 +342,7 @@ def _kind(node: onnx.NodeProto) -> str:
     return "same" if node.op_type in SAME_VALUES and len(node.input) < 3 else ""
 
 
-def sided(made: Mapping[str, DerivedTensor]) -> set[str]:
+def sided_tensors(made: Mapping[str, DerivedTensor]) -> set[str]:
     """Returns the tensors whose sides are counted apart, for a Relu's derived counts."""
     found: set[str] = set()
     for name in reversed(list(made)):
@@ -359,7 +361,7 @@ def derive(made: Mapping[str, DerivedTensor], counted: dict[str, ValueHistogram]
             counted[name] = first.joined(others)
 
 
-def as_original(counts: np.ndarray, candidate: int) -> float:
+def original_divergence(counts: np.ndarray, candidate: int) -> float:
     """Returns a candidate's divergence.
 
     Args:
@@ -372,13 +374,13 @@ def as_original(counts: np.ndarray, candidate: int) -> float:
     p = inside.copy()
     p[0] += counts[:start].sum()
     p[-1] += counts[end:].sum()
-    merged = inside.size // levels
-    covered = merged * levels
-    level = inside[:covered].reshape(levels, merged).sum(axis=1)
+    level_bins = inside.size // levels
+    covered = level_bins * levels
+    level = inside[:covered].reshape(levels, level_bins).sum(axis=1)
     level[-1] += inside[covered:].sum()
-    in_use = (p[:covered].reshape(levels, merged) != 0).sum(axis=1)
+    in_use = (p[:covered].reshape(levels, level_bins) != 0).sum(axis=1)
     q = np.zeros(p.size, np.int64)
-    q[:covered] = np.repeat(np.where(in_use > 0, level / np.maximum(in_use, 1), 0), merged)
+    q[:covered] = np.repeat(np.where(in_use > 0, level / np.maximum(in_use, 1), 0), level_bins)
     smooth_p, smooth_q = _smooth(p), _smooth(q)
     if smooth_p is None or smooth_q is None:
         return float("inf")
@@ -399,25 +401,23 @@ def _smooth(values: np.ndarray) -> np.ndarray | None:
     return smoothed
 
 
-# The entropy method: the clipping magnitude whose INT8 histogram is nearest to the real histogram.
-#
-# The method of TensorRT's IInt8EntropyCalibrator2 (S. Migacz, "8-bit inference with TensorRT", GTC
-# 2017) in the open form that ONNX Runtime carries (``onnxruntime/quantization/calibrate.py``,
-# ``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
-# signs, candidates that grow by one bin on each side, 128 levels, counts truncated to integers,
-# empty bins smoothed. The same histogram gives the same threshold as in ONNX Runtime, bit for bit.
-
-
-def nearest(counts: np.ndarray) -> int:
+def nearest_candidate(counts: np.ndarray) -> int:
     """Returns the candidate, in bins on each side of zero, with the least divergence.
+
+    The method of TensorRT's IInt8EntropyCalibrator2 (S. Migacz, "8-bit inference with TensorRT",
+    GTC 2017) in the open form that ONNX Runtime carries (``onnxruntime/quantization/calibrate.py``,
+    ``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
+    signs, candidates that grow by one bin on each side, 128 levels, counts truncated to integers,
+    empty bins smoothed. The same histogram gives the same threshold as in ONNX Runtime, bit for
+    bit.
 
     Args:
         counts: int64 [an even number], counts over [-amax, amax].
     """
-    return _nearest(counts, _divergences(np.asarray(counts, np.int64)))
+    return _pick_nearest(counts, _divergences(np.asarray(counts, np.int64)))
 
 
-def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -> float:
+def clipping_edge(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -> float:
     """Returns the clipping magnitude of a candidate: its outer edge, within the seen range.
 
     The interval has one bin more above zero than below, and is clipped to [``low``, ``high``].
@@ -450,7 +450,7 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
         The candidate; None if a candidate more than a bin away may be nearer.
     """
     found = _divergences(counts)
-    best = _nearest(counts, found)
+    best = _pick_nearest(counts, found)
     if not unsure.any():
         return best
     half = LEVELS_OF_ENTROPY // 2
@@ -476,14 +476,14 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
     return None if (rival & far & np.isfinite(found)).any() else best
 
 
-def _nearest(counts: np.ndarray, found: np.ndarray) -> int:
+def _pick_nearest(counts: np.ndarray, found: np.ndarray) -> int:
     """Picks by ``found``; among close candidates by the original's float32 arithmetic."""
     half = LEVELS_OF_ENTROPY // 2
     least = float(found.min())
     if not np.isfinite(least):
         return half
     close = np.flatnonzero(found <= least + abs(least) * _CLOSE + _CLOSE_ABSOLUTE) + half
-    return int(close[int(np.argmin([as_original(counts, int(i)) for i in close]))])
+    return int(close[int(np.argmin([original_divergence(counts, int(i)) for i in close]))])
 
 
 def _divergences(counts: np.ndarray) -> np.ndarray:
@@ -494,7 +494,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     expanded to second order in the mass that smoothing takes from each bin (at most some 1e-2 of a
     count).
     """
-    start, end, merged, borders = _candidates(counts.size)
+    start, end, level_bins, borders = _candidates(counts.size)
     size = end - start
     used = counts > 0
     real = counts.astype(np.float64)
@@ -505,7 +505,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     mass_to, used_to = cumulative(real), cumulative(used)
     total = mass_to[-1]
     left, right = mass_to[start], total - mass_to[end]
-    # levels take ``merged`` bins each; the remaining bins add to the last level's mass, but the
+    # levels take ``level_bins`` bins each; the remaining bins add to the last level's mass, but the
     # quantised distribution is empty there
     mass = np.diff(mass_to[borders], axis=1)
     bins = np.diff(used_to[borders], axis=1)
@@ -529,10 +529,10 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     np.trunc(np.divide(mass, level, out=level), out=level)
     level[bins <= 0] = 0.0
     filled = level > 0
-    full = filled.sum(axis=1) * merged
+    full = filled.sum(axis=1) * level_bins
     with np.errstate(divide="ignore", invalid="ignore"):
         from_p, from_q = EPS * empty / in_use, EPS * (size - full) / full
-        sum_q = level.sum(axis=1) * merged + EPS * (size - full) - from_q * full
+        sum_q = level.sum(axis=1) * level_bins + EPS * (size - full) - from_q * full
         log_q = np.subtract(level, from_q[:, None], out=level)
         log_q[~filled] = EPS
         np.log(log_q, out=log_q)
@@ -556,7 +556,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
         )
         weight = inside
         weight -= np.multiply(from_p[:, None], bins, out=mass)
-        np.subtract(merged[:, None], bins, out=mass)
+        np.subtract(level_bins[:, None], bins, out=mass)
         mass *= EPS
         weight += mass
         weight *= log_q
@@ -574,9 +574,9 @@ def _candidates(bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     zero = bins // 2
     grown = np.arange(LEVELS_OF_ENTROPY // 2, zero + 1)
     start, end = zero - grown, np.minimum(zero + grown + 1, bins)
-    merged = (end - start) // LEVELS_OF_ENTROPY
-    borders = start[:, None] + merged[:, None] * np.arange(LEVELS_OF_ENTROPY + 1)
-    return start, end, merged, borders
+    level_bins = (end - start) // LEVELS_OF_ENTROPY
+    borders = start[:, None] + level_bins[:, None] * np.arange(LEVELS_OF_ENTROPY + 1)
+    return start, end, level_bins, borders
 
 
 def _x_log_x(values: np.ndarray) -> np.ndarray:
@@ -602,7 +602,7 @@ def check_method(method: str) -> None:
         )
 
 
-def amax_of(histogram: ValueHistogram, method: str) -> float:
+def choose_amax(histogram: ValueHistogram, method: str) -> float:
     """Returns the clipping magnitude of a tensor; 0 when all its values are zero.
 
     Raises:
@@ -633,18 +633,14 @@ def entropy_if_sure(histogram: ValueHistogram) -> float | None:
     if unsure.any() and counts.sum() < _FEW:
         return None
     best = nearest_if_sure(counts, unsure)
-    return None if best is None else edge_of(best, histogram.low, histogram.high)
+    return None if best is None else clipping_edge(best, histogram.low, histogram.high)
 
 
 def _entropy(histogram: ValueHistogram) -> float:
     if histogram.total < FEWEST:
         return histogram.amax
     counts, _ = histogram.regrid(ENTROPY_BINS)
-    return edge_of(nearest(counts), histogram.low, histogram.high)
-
-
-def _minmax(histogram: ValueHistogram) -> float:
-    return histogram.amax
+    return clipping_edge(nearest_candidate(counts), histogram.low, histogram.high)
 
 
 def _percentile(histogram: ValueHistogram) -> float:
@@ -668,7 +664,7 @@ def _mse(histogram: ValueHistogram) -> float:
 
 METHODS: dict[str, Callable[[ValueHistogram], float]] = {
     "entropy": _entropy,
-    "minmax": _minmax,
+    "minmax": lambda histogram: histogram.amax,
     "percentile": _percentile,
     "mse": _mse,
 }

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import chain
@@ -29,9 +29,9 @@ from edgekit.quantize.calibration.checks import (
     bad_activation,
     bad_input,
     check_weights,
-    too_few,
-    unbounded,
-    warnings_of,
+    data_warnings,
+    tensors_with_few_values,
+    unbounded_tensors,
 )
 from edgekit.quantize.calibration.histograms import (
     BINS,
@@ -40,15 +40,15 @@ from edgekit.quantize.calibration.histograms import (
     METHODS,
     DerivedTensor,
     ValueHistogram,
-    amax_of,
+    choose_amax,
+    clipping_edge,
     derive,
-    derived,
-    edge_of,
+    derived_tensors,
     edges,
     entropy_if_sure,
-    merged,
-    nearest,
-    sided,
+    merged_moves,
+    nearest_candidate,
+    sided_tensors,
 )
 from edgekit.quantize.calibration.parts import PART_BYTES, NetworkPart, parts, run_parts
 from edgekit.quantize.data.rows import check_feed
@@ -136,7 +136,9 @@ class MeasurementState:
             np.savez(
                 file,
                 head=np.frombuffer(head.encode(), np.uint8),
-                ranges=np.array([_ends(h) for h in values], np.float64),
+                ranges=np.array(
+                    [[h.low, h.high, h.top, h.zeros, h.sided, h.bottom] for h in values], np.float64
+                ),
                 has=np.array([h.counts is not None for h in values]),
                 counts=counts.astype(np.uint32) if narrow else counts,
             )
@@ -149,11 +151,7 @@ class MeasurementState:
             self._path.unlink(missing_ok=True)
 
 
-def _ends(h: ValueHistogram) -> list[float]:
-    return [h.low, h.high, h.top, h.zeros, h.sided, h.bottom]
-
-
-def digest_of_feed(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
+def feed_digest(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
     """Returns the digest of all inputs up to this one."""
     digest = hashlib.blake2b(f"{before}{valid}".encode(), digest_size=16)
     for name, array in feed.items():
@@ -198,7 +196,7 @@ class Feeds:
         for feed in self._data:
             checked = check_feed(feed, self._model, where=f"calibration sample {self.read}")
             valid = None if self._valid is None else int(self._valid(self.read))
-            self.digest = digest_of_feed(self.digest, checked, valid)
+            self.digest = feed_digest(self.digest, checked, valid)
             self._keep(checked, valid)
             self.read += 1
             yield checked, valid
@@ -240,7 +238,7 @@ def _batch(model: Model) -> int:
     return int(dims[0].dim_value) if len(dims) else 1
 
 
-def rows(array: np.ndarray, batch: int, valid: int | None) -> np.ndarray:
+def valid_rows(array: np.ndarray, batch: int, valid: int | None) -> np.ndarray:
     """Returns the part of a tensor that belongs to the first ``valid`` of ``batch`` rows.
 
     Tensors whose first axis is no multiple of the batch are returned whole.
@@ -306,7 +304,7 @@ class Recount:
                 while arrays:
                     # frees a counted array at once
                     name = names[len(arrays) - 1]
-                    values = rows(arrays.pop(), self._batch, valid)
+                    values = valid_rows(arrays.pop(), self._batch, valid)
                     pending.append(self._pool.submit(self._count, counts[name], name, values))
                     del values
             if progress is not None:
@@ -320,9 +318,9 @@ class Recount:
                 found[middle] += found[:middle].sum()
                 found[:middle] = 0
             counts[name] = found
-        best = self._pool.map(nearest, counts.values())
+        best = self._pool.map(nearest_candidate, counts.values())
         return {
-            name: edge_of(candidate, self._of[name].low, self._of[name].high)
+            name: clipping_edge(candidate, self._of[name].low, self._of[name].high)
             for name, candidate in zip(counts, best, strict=True)
         }
 
@@ -450,10 +448,15 @@ def measure(
         keeper.remove()
     for found in amax.values():
         found.update(dict.fromkeys(lacking, 0.0))
-    data_warnings: Iterable[str] = getattr(data, "warnings", ())
-    warnings = [*data_warnings, *run.notes, *warnings_of(run.every, count)]
+    source_warnings: Iterable[str] = getattr(data, "warnings", ())
+    warnings = [*source_warnings, *run.notes, *data_warnings(run.every, count)]
     if model is not whole:
-        warnings.append(_up_to(model, whole, lacking))
+        ends = listed([value.name for value in model.proto.graph.output], _SHOWN)
+        first = next(iter(whole.graph.only_on_board))
+        unmeasured = f"; not measured after it: {listed(lacking, _SHOWN)}" if lacking else ""
+        warnings.append(
+            f"measured up to {ends}, because node {first!r} runs only on the board{unmeasured}"
+        )
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
     return Ranges(
         amax,
@@ -461,15 +464,8 @@ def measure(
         count,
         tuple(warnings),
         masked,
-        too_few(run.every),
+        tensors_with_few_values(run.every),
     )
-
-
-def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
-    ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
-    first = next(iter(whole.graph.only_on_board))
-    unmeasured = f"; not measured after it: {listed(lacking, _SHOWN)}" if lacking else ""
-    return f"measured up to {ends}, because node {first!r} runs only on the board{unmeasured}"
 
 
 class _RangeMeasurement:
@@ -484,15 +480,15 @@ class _RangeMeasurement:
         self, model: Model, network: Network, batch: int, pool: ThreadPoolExecutor
     ) -> None:
         self._names = float_tensors(model, network)
-        self._derived = derived(model, network, self._names)
+        self._derived = derived_tensors(model, network, self._names)
         names = [name for name in self._names if name not in self._derived]
-        apart = sided(self._derived)
+        apart = sided_tensors(self._derived)
         inputs = {value.name for value in model.proto.graph.input}
         self.batch = batch
         self.histograms = {name: ValueHistogram(sided=name in apart) for name in names}
         self.every: dict[str, ValueHistogram] = {}
         self.notes: list[str] = []
-        self._unbounded = unbounded(model)
+        self._unbounded = unbounded_tensors(model)
         self._model = model
         self._pool = pool
         self._outputs = [name for name in names if name not in inputs]
@@ -540,9 +536,11 @@ class _RangeMeasurement:
             while arrays:
                 # only the tasks hold the arrays: a counted array is freed at once
                 name = names[len(arrays) - 1]
-                values = rows(arrays.pop(), self.batch, valid)
+                values = valid_rows(arrays.pop(), self.batch, valid)
                 if name in self._unbounded:
-                    values = _bounded(values)
+                    # infinities become the largest float32, which no scale suits either; NaN stays
+                    largest = np.finfo(np.float32).max
+                    values = np.clip(values.astype(np.float32, copy=False), -largest, largest)
                 self._pending.append((name, self._pool.submit(self.histograms[name].add, values)))
                 del values
 
@@ -585,15 +583,9 @@ class _RangeMeasurement:
         amax = {"entropy": sure}
         for method in METHODS:
             if method != "entropy":
-                results = self._pool.map(lambda h, m=method: amax_of(h, m), values)
+                results = self._pool.map(lambda h, m=method: choose_amax(h, m), values)
                 amax[method] = dict(zip(names, results, strict=True))
         return {method: amax[method] for method in METHODS}
-
-
-def _bounded(values: np.ndarray) -> np.ndarray:
-    """Returns infinities as the largest float32, which no scale suits either; NaN stays."""
-    most = np.finfo(np.float32).max
-    return np.clip(values.astype(np.float32, copy=False), -most, most)
 
 
 def float_tensors(model: Model, network: Network) -> list[str]:
@@ -607,4 +599,4 @@ def float_tensors(model: Model, network: Network) -> list[str]:
         for name, tensor in network.tensors.items()
         if tensor.dtype in ("float32", "float16") and name in written
     ]
-    return [*found, *merged(model, network)]
+    return [*found, *merged_moves(model, network)]

@@ -90,8 +90,9 @@ def run_parts(
             except ModelError:  # a plugin's function
                 raise
             except Exception as error:  # a family of pybind types without a common base
+                text = str(error).strip() or type(error).__name__
                 raise ModelError(
-                    f"ONNX Runtime could not run the model: {_first_line(error)}",
+                    f"ONNX Runtime could not run the model: {text.splitlines()[0]}",
                     code="model.run",
                     hint="check that ONNX Runtime can run the model",
                 ) from error
@@ -123,8 +124,3 @@ def _part(
 
 def _reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     return {name for node in nodes for name in reads(node)}
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgekit.errors import DataError
 from edgekit.files import regular
-from edgekit.quantize.data.rows import DataRow, RowLayout, ahead, shown
+from edgekit.quantize.data.rows import DataRow, RowLayout, path_text, read_ahead
 from edgekit_device.arrays.npz import MOST_ARRAYS, read_header
 from edgekit_device.files import map_file
 from edgekit_device.zips import zip_entries
@@ -80,7 +80,7 @@ class Member:
         with self._stream() as stream:
             stream.seek(self.offset)
             if self.fortran:
-                data = np.frombuffer(_exactly(stream, self._bytes), self.dtype)
+                data = np.frombuffer(_read_exactly(stream, self._bytes), self.dtype)
                 loaded = data.reshape(self.shape, order="F")
                 yield lambda index: rows.take(name, loaded, index)
                 return
@@ -88,7 +88,7 @@ class Member:
             def read(index: int) -> np.ndarray:
                 # in a compressed member seek decompresses and drops the rows between
                 stream.seek(self.offset + index * size)
-                return np.frombuffer(_exactly(stream, size), self.dtype).reshape(shape)
+                return np.frombuffer(_read_exactly(stream, size), self.dtype).reshape(shape)
 
             # not by memory map: pages read would count as this process's memory
             yield read
@@ -160,18 +160,18 @@ def members(path: Path, only: str) -> dict[str, Member]:
     return found
 
 
-def refused(path: Path, error: Exception, where: str = "") -> DataError:
+def unreadable(path: Path, error: Exception, where: str = "") -> DataError:
     """Returns the error for a file that cannot be read."""
     text = str(error).strip() or type(error).__name__
     return DataError(
         f"cannot read the arrays: {text.splitlines()[0]}",
         code="data.unreadable",
-        where=where or shown(path),
+        where=where or path_text(path),
         hint="save it with numpy.savez or numpy.save, without object arrays",
     )
 
 
-def _exactly(stream: IO[bytes], size: int) -> bytes:
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError("it is truncated")
@@ -212,7 +212,7 @@ class Arrays:
                 raise DataError(
                     f"the arrays hold different numbers of samples: {counts}",
                     code="data.shape",
-                    where=shown(path),
+                    where=path_text(path),
                     hint="give every input the same number",
                 )
             self._files.append((path, found))
@@ -223,7 +223,7 @@ class Arrays:
             raise DataError(
                 "the data contain no sample",
                 code="data.empty",
-                where=shown(self._files[0][0]) if self._files else "",
+                where=path_text(self._files[0][0]) if self._files else "",
                 hint="put samples along the first axis",
             )
 
@@ -232,7 +232,7 @@ class Arrays:
         reader = _ArrayReader(self._rows, self._files, self._starts)
         with contextlib.closing(reader):
             window = 2 * self._rows.batch
-            yield from ahead(reader.row, picks, workers=1, window=window)
+            yield from read_ahead(reader.row, picks, workers=1, window=window)
 
 
 class _ArrayReader:
@@ -252,7 +252,7 @@ class _ArrayReader:
         number = bisect.bisect_right(self._starts, index) - 1
         path, found = self._files[number]
         inside = index - self._starts[number]
-        where = f"{shown(path)}[{inside}]"
+        where = f"{path_text(path)}[{inside}]"
         try:
             if number != self._open:
                 self.close()
@@ -264,7 +264,7 @@ class _ArrayReader:
             # a copy of a view, so that the rest is freed
             return DataRow({n: np.array(view(inside)) for n, view in self._views.items()}, where)
         except BROKEN as error:
-            raise refused(path, error, where) from error
+            raise unreadable(path, error, where) from error
 
     def close(self) -> None:
         self._views = {}
@@ -276,14 +276,14 @@ def _open(path: Path, rows: RowLayout, beside: Collection[str]) -> dict[str, Mem
     try:
         every = members(path, next(iter(rows.specs)))
     except BROKEN as error:
-        raise refused(path, error) from error
+        raise unreadable(path, error) from error
     found = {name: one for name, one in every.items() if name not in beside}
     single = path.suffix.lower() == ".npy" and len(rows.specs) > 1
     if set(found) != set(rows.specs) or single:
         raise DataError(
             f"the file has {', '.join(map(repr, found)) or 'no arrays'}",
             code="data.inputs",
-            where=shown(path),
+            where=path_text(path),
             hint=f"the model's inputs are {', '.join(map(repr, rows.specs))}: "
             + (
                 "give the arrays these names"
@@ -295,7 +295,7 @@ def _open(path: Path, rows: RowLayout, beside: Collection[str]) -> dict[str, Mem
 
 
 def _count(rows: RowLayout, name: str, member: Member, path: Path) -> int:
-    where = f"{shown(path)}:{name}"
+    where = f"{path_text(path)}:{name}"
     count = rows.count(name, member.shape)
     if count is None:
         raise DataError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import yaml
 
 from edgekit.quantize.data.images import ImageOptions, with_preset
-from edgekit.quantize.data.rows import rows_of
+from edgekit.quantize.data.rows import row_layout
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -25,7 +25,7 @@ _STRIDE, _LEAST = 32, 320
 
 
 @dataclass(frozen=True)
-class Looks:
+class ModelTraits:
     """The properties of a model that the hint is based on.
 
     Attributes:
@@ -72,10 +72,10 @@ class Family:
     name: str
     wants: str
     source: str
-    fits: Callable[[Looks], bool]
+    fits: Callable[[ModelTraits], bool]
 
 
-def _of_ultralytics(looks: Looks) -> bool:
+def _fits_ultralytics(looks: ModelTraits) -> bool:
     high, wide = looks.shape[2:]
     fits = looks.first and min(high, wide) >= _LEAST and not (high % _STRIDE or wide % _STRIDE)
     detects = high == wide == 640 and any(
@@ -91,7 +91,7 @@ FAMILIES = (
         "calibration: {preset: yolo} (pixels from 0 to 1, mean and std: none)",
         "github.com/ultralytics/ultralytics, ultralytics/data/augment.py (LetterBox) and "
         "ultralytics/engine/predictor.py (preprocess: im /= 255)",
-        _of_ultralytics,
+        _fits_ultralytics,
     ),
     Family(
         "torchvision",
@@ -223,9 +223,9 @@ def head_pictures(head: Head) -> HeadPictures:
     return next(pictures for pictures in HEAD_PICTURES if pictures.fits(head))
 
 
-def family_of(model: Model) -> tuple[Family, Looks] | None:
+def recognise_family(model: Model) -> tuple[Family, ModelTraits] | None:
     """Returns the family that a network looks like, with the evidence; None if it fits none."""
-    specs = rows_of(model).specs
+    specs = row_layout(model).specs
     if len(specs) != 1:
         return None
     name, (dtype, shape) = next(iter(specs.items()))
@@ -235,7 +235,7 @@ def family_of(model: Model) -> tuple[Family, Looks] | None:
         tuple(dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim)
         for value in model.proto.graph.output
     )
-    looks = Looks(name, tuple(shape), outputs)
+    looks = ModelTraits(name, tuple(shape), outputs)
     return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
 
 
@@ -251,12 +251,12 @@ def describe_preprocessing(
         hint: False if ``given`` is the usual preprocessing.
     """
     if kind == "images":
-        text = f"Preprocessing: {_of_images(given)}"
+        text = f"Preprocessing: {_describe_options(given)}"
     elif kind == "arrays":
         text = "Preprocessing: none, arrays are used as they are; mean and std: none"
     else:
         text = "Preprocessing: none, inputs are synthetic; mean and std: none"
-    found = family_of(model) if hint else None
+    found = recognise_family(model) if hint else None
     if found is None or (
         kind == "images" and (given.preset, given.mean, given.std, given.scale) != (None,) * 4
     ):
@@ -268,7 +268,7 @@ def describe_preprocessing(
     )
 
 
-def _of_images(given: ImageOptions) -> str:
+def _describe_options(given: ImageOptions) -> str:
     own = with_preset(given, _COLOURS)
     parts = [
         f"resize {'cover' if own.resize is None else own.resize}",

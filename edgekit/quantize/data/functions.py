@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import DataError, EdgekitError
-from edgekit.network.functions import UserFunction, kind_of, module_file
+from edgekit.network.functions import UserFunction, describe_type, module_file
 from edgekit.quantize.data.rows import DataRow, RowLayout
 
 HINT = (
@@ -73,7 +73,7 @@ class Callables:
     def _every(self) -> Generator[DataRow, None, None]:
         items = self._function.call()
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
-            raise self._wrong(f"it returned {kind_of(items)}, not an iterable")
+            raise self._wrong(f"it returned {describe_type(items)}, not an iterable")
         with self._function.watched():
             iterator = iter(items)
         number = 0
@@ -105,7 +105,7 @@ class Callables:
         if not isinstance(item, Mapping):
             if len(names) > 1:
                 raise self._wrong(
-                    f"item {number} is {kind_of(item)}",
+                    f"item {number} is {describe_type(item)}",
                     f"the model has several inputs: give a dict with {', '.join(map(repr, names))}",
                 )
             item = {names[0]: item}
@@ -122,7 +122,9 @@ class Callables:
             with self._function.watched():
                 arrays[name] = np.asarray(item[name])
             if arrays[name].dtype.kind not in "fiub":
-                raise self._wrong(f"item {number} has {kind_of(item[name])} for input {name!r}")
+                raise self._wrong(
+                    f"item {number} has {describe_type(item[name])} for input {name!r}"
+                )
             count = self._rows.count(name, arrays[name].shape)
             if count is None:
                 raise DataError(

@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.errors import DataError
 from edgekit.files import regular
-from edgekit.quantize.data.rows import DataRow, ahead, shown
+from edgekit.quantize.data.rows import DataRow, path_text, read_ahead
 from edgekit_device.detection.letterbox import Placing, cover, crop_resized, letterbox, stretch
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ _ORIENTATION = 0x0112
 _FIRST_TURNED = 5
 # warnings.catch_warnings changes the whole process
 _OPENING = threading.Lock()
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
+_RESIZES = ("cover", "letterbox", "stretch")
+LEVELS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,6 @@ PRESETS: dict[str, ImageOptions] = {
     "caffe": ImageOptions(color="BGR", scale=1.0, mean=[103.939, 116.779, 123.68]),
 }
 IMAGE_OPTIONS = frozenset(item.name for item in fields(ImageOptions))
-
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
-_RESIZES = ("cover", "letterbox", "stretch")
-LEVELS = 255
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,15 +126,15 @@ class Preprocess:
             "color", options.color, ("RGB", "BGR", "gray"), "RGB" if channels > 1 else "gray"
         )
         if channels == 1 and color != "gray":
-            raise bad("color", color, "the input has one channel: remove it, or use gray")
-        resize, crop = sizes(options, height, width)
+            raise bad_option("color", color, "the input has one channel: remove it, or use gray")
+        resize, crop = check_sizes(options, height, width)
         pad = options.pad
         bars = (114,) if pad is None else tuple(pad) if isinstance(pad, list | tuple) else (pad,)
-        if len(bars) not in (1, channels) or not all(whole(v, 0, LEVELS) for v in bars):
-            raise bad("pad", pad, f"give a value from 0 to {LEVELS}, or one per channel")
+        if len(bars) not in (1, channels) or not all(is_whole_number(v, 0, LEVELS) for v in bars):
+            raise bad_option("pad", pad, f"give a value from 0 to {LEVELS}, or one per channel")
         scale = options.scale
-        if scale is not None and not (number(scale) and scale > 0):
-            raise bad("scale", scale, "give the factor for pixels 0 to 255 (default: 1/255)")
+        if scale is not None and not (is_finite_number(scale) and scale > 0):
+            raise bad_option("scale", scale, "give the factor for pixels 0 to 255 (default: 1/255)")
         return cls(
             height,
             width,
@@ -162,7 +161,7 @@ class Preprocess:
             DataError: "data.options": the resized image is smaller than the crop, or its values do
                 not fit the input's type.
         """
-        codes = np.asarray(self._fitted(image))
+        codes = np.asarray(self._resize(image))
         codes = codes.reshape(self.height, self.width, -1)
         constant = bool((codes == codes[0, 0]).all())
         if self.color == "BGR":
@@ -190,7 +189,7 @@ class Preprocess:
         """Pillow's mode of the input images."""
         return "L" if self.color == "gray" else "RGB"
 
-    def image_of(self, row: np.ndarray) -> Image.Image:
+    def row_image(self, row: np.ndarray) -> Image.Image:
         """Returns a row of the input as an image in mode RGB, as the network sees it."""
         from PIL import Image
 
@@ -227,14 +226,14 @@ class Preprocess:
             grown = _size_at_ratio(picture, factor)
         high, wide = grown
         if high < self.height or wide < self.width:
-            raise bad(
+            raise bad_option(
                 "resize",
                 f"{self.resize}, which gives an image of {high}x{wide}",
                 f"give a larger size; the input of {self.height}x{self.width} is cut from it",
             )
         return crop_resized(picture, size, grown)
 
-    def _fitted(self, image: Image.Image) -> Image.Image:
+    def _resize(self, image: Image.Image) -> Image.Image:
         from PIL import Image, ImageOps
 
         name = "box" if self.interpolation == "area" else self.interpolation
@@ -312,7 +311,7 @@ class Images:
     def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
         """Yields rows; see ``Source``."""
         window = 2 * max(self._batch, _WORKERS)
-        for row in ahead(self._row, picks, workers=_WORKERS, window=window):
+        for row in read_ahead(self._row, picks, workers=_WORKERS, window=window):
             if isinstance(row, DataRow):
                 yield row
             elif self._skip and row.code == _BROKEN:
@@ -325,11 +324,11 @@ class Images:
         try:
             pixels, constant = self._prepare(read_image(path, self._prepare.mode))
         except DataError as error:  # the image is broken, or an option does not fit it
-            where, hint = error.where or shown(path), error.hint
+            where, hint = error.where or path_text(path), error.hint
             if error.code == _BROKEN:
                 hint += ", or skip such files with skip_broken: true"
             return DataError(error.message, code=error.code, where=where, hint=hint)
-        return DataRow({self._name: pixels}, shown(path), constant)
+        return DataRow({self._name: pixels}, path_text(path), constant)
 
 
 def channels_last(shape: Sequence[int]) -> bool:
@@ -345,7 +344,7 @@ def image_sizes(files: Iterable[Path]) -> list[tuple[int, int]]:
     found = []
     for path in files:
         # third-party decoders raise any exception
-        with contextlib.suppress(Exception), _opened(path) as image:
+        with contextlib.suppress(Exception), _open_image(path) as image:
             width, height = image.size
             turned = image.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
             found.append((width, height) if turned else (height, width))
@@ -363,13 +362,13 @@ def read_image(path: Path, mode: str = "RGB") -> Image.Image:
         DataError: "data.image": the image cannot be read.
     """
     try:
-        with _opened(path) as image:
-            return _in_mode(image, mode)
+        with _open_image(path) as image:
+            return _convert(image, mode)
     except Exception as error:  # third-party decoders raise any exception
         raise _refused(path, error) from error
 
 
-def _opened(path: Path) -> Image.Image:
+def _open_image(path: Path) -> Image.Image:
     from PIL import Image
 
     regular(path)
@@ -379,7 +378,7 @@ def _opened(path: Path) -> Image.Image:
         return Image.open(path)
 
 
-def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+def _convert(image: Image.Image, mode: str) -> Image.Image:
     """Returns the image upright, with 8 bits a channel, without transparency.
 
     Alpha is dropped; the stored colour stays unchanged, as with torchvision and OpenCV.
@@ -414,7 +413,7 @@ def _refused(path: Path, error: Exception) -> DataError:
     return DataError(
         f"cannot read the image: {reason}",
         code=_BROKEN,
-        where=shown(path),
+        where=path_text(path),
         hint="remove or replace the file",
     )
 
@@ -425,10 +424,10 @@ def with_preset(given: ImageOptions, channels: int) -> ImageOptions:
     if name is None:
         return given
     if name not in PRESETS:
-        raise bad("preset", name, f"use one of {', '.join(PRESETS)}")
+        raise bad_option("preset", name, f"use one of {', '.join(PRESETS)}")
     preset = PRESETS[name]
     if channels == 1 and any(len(values or ()) > 1 for values in (preset.mean, preset.std)):
-        raise bad("preset", name, "it is for three channels, but the input has one")
+        raise bad_option("preset", name, "it is for three channels, but the input has one")
     if given.resize not in (None, "cover"):
         # a share of the sides is valid with a covering size only
         preset = replace(preset, crop=None)
@@ -436,49 +435,53 @@ def with_preset(given: ImageOptions, channels: int) -> ImageOptions:
     return replace(preset, **{key: value for key, value in own.items() if value is not None})
 
 
-def sizes(
+def check_sizes(
     options: ImageOptions, height: int, width: int
 ) -> tuple[str | int | tuple[int, int], float]:
     """Checks ``resize`` and ``crop`` for an input; returns ``resize`` and the kept share."""
     resize, crop = "cover" if options.resize is None else options.resize, options.crop
     pair = _pair(resize)
-    if not (resize in _RESIZES or whole(resize, 1) or pair):
-        raise bad(
+    if not (resize in _RESIZES or is_whole_number(resize, 1) or pair):
+        raise bad_option(
             "resize", resize, f"use {', '.join(_RESIZES)}, the shorter side, or [height, width]"
         )
     found: str | int | tuple[int, int] = pair or resize
     small = isinstance(found, int) and found < min(height, width)
     if small or (pair and (pair[0] < height or pair[1] < width)):
-        raise bad(
+        raise bad_option(
             "resize", resize, f"give a larger size; the input of {height}x{width} is cut from it"
         )
     if crop is None:
         return found, 1.0
     if isinstance(crop, float) and 0 < crop <= 1:
         if found != "cover":
-            raise bad("crop", crop, "use resize: cover with a share of the sides")
+            raise bad_option("crop", crop, "use resize: cover with a share of the sides")
         return found, crop
-    cut = (crop, crop) if whole(crop, 1) else _pair(crop)
+    cut = (crop, crop) if is_whole_number(crop, 1) else _pair(crop)
     if cut is None:
-        raise bad("crop", crop, "give a size, [height, width], or a share such as 0.875")
+        raise bad_option("crop", crop, "give a size, [height, width], or a share such as 0.875")
     if cut != (height, width):
-        raise bad("crop", crop, f"the crop must be the size of the input, {height}x{width}")
+        raise bad_option("crop", crop, f"the crop must be the size of the input, {height}x{width}")
     if isinstance(found, str):
-        raise bad("crop", crop, f"give resize a size; with resize: {found} nothing is cut")
+        raise bad_option("crop", crop, f"give resize a size; with resize: {found} nothing is cut")
     return found, 1.0
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
-    fits = isinstance(value, list | tuple) and len(value) == 2 and all(whole(v, 1) for v in value)
+    fits = (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(is_whole_number(v, 1) for v in value)
+    )
     return (value[0], value[1]) if fits else None
 
 
-def whole(value: Any, low: int, high: int = 1 << 16) -> bool:
+def is_whole_number(value: Any, low: int, high: int = 1 << 16) -> bool:
     """Returns True if a value is a whole number within bounds."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def number(value: Any) -> bool:
+def is_finite_number(value: Any) -> bool:
     """Returns True if a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -488,7 +491,7 @@ def choice(option: str, value: Any, known: tuple[str, ...], default: str) -> str
     if value is None:
         return default
     if value not in known:
-        raise bad(option, value, f"use one of {', '.join(known)}")
+        raise bad_option(option, value, f"use one of {', '.join(known)}")
     return str(value)
 
 
@@ -497,20 +500,20 @@ def per_channel(values: Any, channels: int, default: float, option: str) -> np.n
     every = (
         [default] if values is None else values if isinstance(values, list | tuple) else [values]
     )
-    right = len(every) in (1, channels) and all(number(value) for value in every)
+    right = len(every) in (1, channels) and all(is_finite_number(value) for value in every)
     if not right or (option == "std" and 0 in every):
-        raise bad(
+        raise bad_option(
             option, values, f"give one number, or {channels} (one per channel); std must not be 0"
         )
     return np.asarray(every, np.float32)
 
 
-def bad(option: str, value: Any, hint: str) -> DataError:
+def bad_option(option: str, value: Any, hint: str) -> DataError:
     """Returns the error for an option."""
     return DataError(f"{option} is {value}", code="data.options", hint=hint)
 
 
-def without_effect(given: Collection[str]) -> list[str]:
+def options_without_effect(given: Collection[str]) -> list[str]:
     """Returns notes on image options among the given keys if no data are given."""
     named = sorted(IMAGE_OPTIONS.intersection(given))
     if not named:

@@ -88,11 +88,12 @@ def read_labels(
         DataError: "data.labels"; "data.list" or "head.classes" of a data.yaml.
     """
     if path.is_dir():
-        found = _of_files(path, images_at(path), None, keypoints)
+        found = _read_label_files(path, images_at(path), None, keypoints)
     elif is_list(path):
-        found = _of_yaml(path, classes, keypoints)
+        numbers = _numbers(path, read_class_names(path), classes)
+        found = _read_label_files(path, images_at(path, ("val",)), numbers, keypoints)
     else:
-        found = _of_coco(path, classes)
+        found = _read_coco(path, classes)
     if not any(len(one.classes) for one in found):
         raise _wrong(path, "no picture has a labelled object")
     most = len(classes) or 1 << 30
@@ -104,7 +105,7 @@ def read_labels(
     return found
 
 
-def _of_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
+def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
     try:
         coco = _Coco.model_validate_json(read_file(path, _MOST_BYTES))
     except OSError as error:
@@ -166,17 +167,12 @@ def _numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[i
     return [list(classes).index(name) for name in named]
 
 
-def _of_yaml(path: Path, classes: Sequence[str], keypoints: bool) -> list[LabelledPicture]:
-    numbers = _numbers(path, read_class_names(path), classes)
-    return _of_files(path, images_at(path, ("val",)), numbers, keypoints)
-
-
-def _of_files(
+def _read_label_files(
     path: Path, files: Sequence[Path], numbers: Sequence[int] | None, keypoints: bool
 ) -> list[LabelledPicture]:
     if not files:
         raise _wrong(path, "has no pictures")
-    labels = [_beside(file) for file in files]
+    labels = [_label_file(file) for file in files]
     if not any(one.is_file() for one in labels):
         raise _wrong(path, f"has no labels, such as {labels[0]}")
     found = []
@@ -201,7 +197,7 @@ def _of_files(
     return found
 
 
-def _beside(file: Path) -> Path:
+def _label_file(file: Path) -> Path:
     """Returns a picture's label file: "labels" replaces the last folder "images" of its path."""
     parts = list(file.parts)
     for number in range(len(parts) - 2, -1, -1):

@@ -12,7 +12,7 @@ import yaml
 from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.quantize.data.images import IMAGE_SUFFIXES, files_in
-from edgekit.quantize.data.rows import shown
+from edgekit.quantize.data.rows import path_text
 
 _ENDINGS = frozenset({".yaml", ".yml"})
 _LARGEST = 64 << 20  # a list of a million images
@@ -87,7 +87,7 @@ def _refused(message: str, path: Path) -> DataError:
     return DataError(
         f"not a list of images: {message}",
         code="data.list",
-        where=shown(path),
+        where=path_text(path),
         hint="give a data.yaml as Ultralytics has it: path: FOLDER and train: images/train; or the "
         "folder of images itself",
     )

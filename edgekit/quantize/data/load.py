@@ -21,7 +21,7 @@ from edgekit.quantize.data.images import (
     files_in,
 )
 from edgekit.quantize.data.lists import images_at, is_list
-from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
+from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, path_text, row_layout
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def load_data(
         )
     limit, spread = _amount(options.get("count"), options.get("pick", "first"))
     of_images = {key: value for key, value in options.items() if key in IMAGE_OPTIONS}
-    rows = rows_of(model)
+    rows = row_layout(model)
     data = options["data"]
     notes = []
     source: Arrays | Images | Callables
@@ -107,7 +107,7 @@ def load_data(
                 raise DataError(
                     f"the arrays contain {counted(source.size or 0, 'sample')}",
                     code="data.shape",
-                    where=shown(path),
+                    where=path_text(path),
                     hint=f"one inference needs {rows.batch}: {list(rows.specs[name][1])}",
                 )
     if not isinstance(source, Images):
@@ -155,7 +155,7 @@ def _array_files(path: Path) -> list[Path]:
             raise DataError(
                 "the folder contains no images and no .npy or .npz files",
                 code="data.empty",
-                where=shown(path),
+                where=path_text(path),
                 hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES | ARRAY_SUFFIXES))}",
             )
         return found
@@ -164,13 +164,13 @@ def _array_files(path: Path) -> list[Path]:
     raise DataError(
         "the file or folder does not exist" if not path.exists() else "unknown kind of data",
         code="data.path",
-        where=shown(path),
+        where=path_text(path),
         hint="give an .npz or .npy file, a folder of them or of images, a data.yaml, or "
         "python:module:function",
     )
 
 
-def preprocess_of(
+def choose_preprocess(
     specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], options: ImageOptions, where: Path
 ) -> tuple[str, Preprocess]:
     """Returns the input that takes images, and the preprocessing from an image to a row.
@@ -190,7 +190,7 @@ def preprocess_of(
         raise DataError(
             "images need a model with a single input of four dimensions, NCHW or NHWC",
             code="data.images",
-            where=shown(where),
+            where=path_text(where),
             hint=f"give an .npz file instead; the inputs are {shapes}",
         )
     if layout is None:
@@ -201,14 +201,14 @@ def preprocess_of(
         raise DataError(
             f"the input has {channels} channels, but an image has 1 or 3",
             code="data.images",
-            where=shown(where),
+            where=path_text(where),
             hint=f"check the layout ({layout}); the input is {list(shape)}",
         )
     return name, Preprocess.of(options, (height, width, channels), first, dtype)
 
 
 def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
-    name, prepare = preprocess_of(rows.specs, options, folder)
+    name, prepare = choose_preprocess(rows.specs, options, folder)
     skip = False if options.skip_broken is None else options.skip_broken
     if not isinstance(skip, bool):
         raise DataError(f"skip_broken is {skip}", code="data.options", hint="use true or false")

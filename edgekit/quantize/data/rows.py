@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-import onnx
 from onnx import helper
 
 from edgekit.errors import DataError
@@ -30,13 +29,12 @@ _NAMED = 3
 
 def input_specs(model: Model) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """Returns NumPy type and static shape by input name."""
-    return {value.name: _spec(value) for value in model.proto.graph.input}
-
-
-def _spec(value: onnx.ValueInfoProto) -> tuple[np.dtype, tuple[int, ...]]:
-    tensor = value.type.tensor_type
-    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape
+    found = {}
+    for value in model.proto.graph.input:
+        tensor = value.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        found[value.name] = dtype, tuple(dim.dim_value for dim in tensor.shape.dim)
+    return found
 
 
 def check_feed(
@@ -172,7 +170,7 @@ class RowLayout:
         return f"put samples along the first axis; one sample is {row}"
 
 
-def rows_of(model: Model) -> RowLayout:
+def row_layout(model: Model) -> RowLayout:
     """Returns how the inputs of ``model`` divide into rows."""
     specs = input_specs(model)
     firsts = {shape[:1] for _, shape in specs.values()}
@@ -180,7 +178,7 @@ def rows_of(model: Model) -> RowLayout:
     return RowLayout(specs, first[0] if first else 1, bool(first))
 
 
-def ahead(
+def read_ahead(
     read: Callable[[int], T], picks: Iterable[int], *, workers: int, window: int
 ) -> Iterator[T]:
     """Yields ``read(pick)`` in order; threads read up to ``window`` picks ahead of the caller.
@@ -201,7 +199,7 @@ def ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def shown(path: Path | str) -> str:
+def path_text(path: Path | str) -> str:
     """Returns a path as a single line for a message, with any characters in its name."""
     text = str(path)
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -90,7 +90,7 @@ class LoweredGraph:
             if is_end and source is not None:
                 source.output[:] = [floats if out == name else out for out in source.output]
             given[name] = target
-            pairs[floats] = self._pair(name, floats, target, self._scale(name))
+            pairs[floats] = self._qdq_pair(name, floats, target, self._scale(name))
         made: list[onnx.NodeProto] = []
         for value in graph.input:
             made += pairs.pop(value.name, ())
@@ -98,7 +98,7 @@ class LoweredGraph:
             for index, name in enumerate(node.input):
                 if name in given and self._reads_codes(node, writer.get(name)):
                     node.input[index] = given[name]
-            made += self._constants_of(node)
+            made += self._quantise_constants(node)
             made.append(node)
             for name in node.output:
                 made += pairs.pop(name, ())
@@ -118,7 +118,7 @@ class LoweredGraph:
             return True
         return self._precision.get(node.name, "int8") == "int8"
 
-    def _constants_of(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    def _quantise_constants(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Quantises the weight of an INT8 layer, and constants that it joins to activations."""
         if not self._is_int8(node):
             return []
@@ -156,7 +156,7 @@ class LoweredGraph:
             return []
         target = self._free(f"{name}_dequantized")
         self._made[name, axis] = node.input[index] = target
-        return self._pair(name, name, target, scale, axis)
+        return self._qdq_pair(name, name, target, scale, axis)
 
     def _scale(self, name: str) -> np.ndarray:
         if not is_scale(self._scales[name]):
@@ -168,7 +168,7 @@ class LoweredGraph:
             )
         return np.array(self._scales[name], np.float32)
 
-    def _pair(
+    def _qdq_pair(
         self, stem: str, source: str, target: str, scale: np.ndarray, axis: int | None = None
     ) -> list[onnx.NodeProto]:
         """Returns QuantizeLinear and DequantizeLinear with their scale and zero point."""
@@ -197,14 +197,11 @@ class LoweredGraph:
         return name
 
 
-# FP16 types for the layers of a strongly typed network that are outside of INT8.
-#
-# As NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16``: a Cast at each tensor that
-# changes its type. Operators for which ONNX has no FP16 keep FP32.
-
-
-def half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
+def write_half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
     """Gives nodes FP16 types, in place.
+
+    As NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16``: a Cast at each tensor that
+    changes its type. Operators for which ONNX has no FP16 keep FP32.
 
     Args:
         proto: A graph whose tensors' types are known.
@@ -225,10 +222,12 @@ class _Half:
         self._floats |= {item.name for item in graph.initializer if item.data_type == _FLOAT}
         # tensors of Q/DQ nodes are in no list of types
         self._floats |= {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
-        self._nodes = [node for node in graph.node if node.name in nodes and self._can(node)]
+        self._nodes = [
+            node for node in graph.node if node.name in nodes and self._can_be_half(node)
+        ]
         self._half_of: dict[str, str] = {}
 
-    def _can(self, node: onnx.NodeProto) -> bool:
+    def _can_be_half(self, node: onnx.NodeProto) -> bool:
         if node.domain or node.op_type in _UNCHANGED_OPERATORS:
             return False
         if any(item.HasField("g") or item.graphs for item in node.attribute):
@@ -264,7 +263,11 @@ class _Half:
                 continue
             changed = [i for i in range(len(node.input)) if self._changes(node, node.input, i)]
             for index in changed:
-                node.input[index] = self._as_half(node.input[index], made)
+                name = node.input[index]
+                if name not in self._half_of:
+                    self._half_of[name] = self._free(f"{name}_fp16")
+                    made.append(self._cast(name, self._half_of[name], _HALF))
+                node.input[index] = self._half_of[name]
             results = [i for i in range(len(node.output)) if self._changes(node, node.output, i)]
             casts = []
             for index in results:
@@ -286,12 +289,6 @@ class _Half:
         del graph.value_info[:]
         graph.value_info.extend(retained)
 
-    def _as_half(self, name: str, made: list[onnx.NodeProto]) -> str:
-        if name not in self._half_of:
-            self._half_of[name] = self._free(f"{name}_fp16")
-            made.append(self._cast(name, self._half_of[name], _HALF))
-        return self._half_of[name]
-
     def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
         return helper.make_node("Cast", [source], [target], self._free(f"{target}_cast"), to=kind)
 
@@ -299,13 +296,6 @@ class _Half:
         name = free_name(stem, self._taken)
         self._taken.add(name)
         return name
-
-
-# From a plain network and its scales to a strongly typed Q/DQ model: implicit to explicit INT8.
-#
-# TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
-# QuantizeLinear are INT8. :func:`edgekit.dla.precision.plan_lowering` decides the places of the
-# pairs.
 
 
 def to_qdq(
@@ -323,6 +313,9 @@ def to_qdq(
     with amax / 127 of each output channel (1 for a channel of zeros) on their FP32 values, which
     stay unchanged in the file. Biases stay floats. Models below opset 13 are raised to it, because
     QuantizeLinear has an axis only from opset 13.
+
+    TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
+    QuantizeLinear are INT8. :func:`edgekit.dla.precision.lowering` decides the places of the pairs.
 
     Args:
         model: The plain FP32 model.
@@ -372,7 +365,7 @@ def to_qdq(
     writer = LoweredGraph(raised, network, plan, scales, weights)
     writer.write()
     if float16:
-        half(writer.proto, writer.floats(), writer.taken)
+        write_half(writer.proto, writer.floats(), writer.taken)
     made = canonical(
         writer.proto,
         None,
@@ -417,5 +410,5 @@ def to_open_qdq(
         opened, network, plan_lowering(network, known, fp16_layers), known, "per_channel"
     )
     writer.write()
-    half(writer.proto, writer.floats(), writer.taken)
+    write_half(writer.proto, writer.floats(), writer.taken)
     return replace(opened, proto=writer.proto)

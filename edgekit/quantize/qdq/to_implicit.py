@@ -20,8 +20,8 @@ from edgekit.network.graph import OnnxGraph
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Layer, Model, Network
-from edgekit.quantize.needs import follow, needs
-from edgekit.quantize.scales import float32
+from edgekit.quantize.needs import find_missing_scales, propagate_scales
+from edgekit.quantize.scales import to_float32
 from edgekit.text import counted, listed
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, long_text, member
@@ -148,7 +148,7 @@ class Problems:
             )
 
 
-def constant_of(model: Model, name: str) -> np.ndarray:
+def required_constant(model: Model, name: str) -> np.ndarray:
     """Returns the values of a constant that the model has."""
     value = model.graph.value(name)
     assert value is not None
@@ -195,7 +195,7 @@ class Grid:
         return self.scale.reshape(shape)
 
 
-def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | None:
+def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | None:
     """Reads one node; returns None if it cannot be translated, and adds why to ``problems``.
 
     Forms of ai.onnx 10 to 23: a scale of rank 0, or of rank 1 with ``axis``; the zero point may
@@ -222,13 +222,14 @@ def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | No
     if kind not in ("int8", "uint8") and not (kind == "int32" and is_constant):
         problems.add("qdq.type", node.name, kind)
         return None
-    zero = constant_of(model, zero_name) if zero_name else np.zeros((), np.int32)
+    zero = required_constant(model, zero_name) if zero_name else np.zeros((), np.int32)
     shift = _MIDDLE if kind == "uint8" else 0
     if (zero.astype(np.int64) != shift).any():
         found = sorted({int(value) for value in zero.reshape(-1)[:_FAULTS_LISTED]})
-        problems.add("qdq.zero_point", node.name, f"{kind}, zero point {_few(found)}")
+        points = " and ".join(map(str, found[:3])) + (" ..." if len(found) > 3 else "")
+        problems.add("qdq.zero_point", node.name, f"{kind}, zero point {points}")
         return None
-    raw = constant_of(model, scale_name)
+    raw = required_constant(model, scale_name)
     scale = raw.astype(np.float32)
     if not np.isfinite(scale).all() or (scale < 0).any() or (not is_constant and not scale.all()):
         problems.add("qdq.scale_value", node.name, scale_name)
@@ -252,18 +253,6 @@ def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: Onnx
     elif name:
         return "int8"
     return str(TensorProto.DataType.Name(elem)).lower()
-
-
-def _few(values: list[int]) -> str:
-    return " and ".join(map(str, values[:3])) + (" ..." if len(values) > 3 else "")
-
-
-# Reads a Q/DQ model: the scale of each tensor, and the quantised constants.
-#
-# A quantised tensor is named by the float tensor that remains without the Q/DQ nodes: the input of
-# QuantizeLinear (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between QuantizeLinear and
-# DequantizeLinear that only move codes move floats afterwards, so their results are quantised
-# tensors as well.
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,6 +313,11 @@ class QdqReading:
 def read_qdq(model: Model) -> QdqReading:
     """Reads the Q/DQ nodes of a model.
 
+    A quantised tensor is named by the float tensor that remains without the Q/DQ nodes: the input
+    of QuantizeLinear (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between QuantizeLinear and
+    DequantizeLinear that only move codes move floats afterwards, so their results are quantised
+    tensors as well.
+
     Raises:
         ModelError: Codes ``qdq.*``: the model has no Q/DQ nodes, or some that implicit INT8
             cannot express; all of a kind are named.
@@ -359,7 +353,7 @@ class _QdqReader:
 
     def _quantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
-        grid = grid_of(node, self._model, self._problems)
+        grid = read_grid(node, self._model, self._problems)
         self.reading.integers.add(target)
         if self._model.graph.constant(source):
             if grid is not None:
@@ -379,7 +373,7 @@ class _QdqReader:
 
     def _dequantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
-        grid = grid_of(node, self._model, self._problems)
+        grid = read_grid(node, self._model, self._problems)
         if self._model.graph.constant(source):
             if grid is not None:
                 self.reading.fixed.append(QuantisedConstant(target, source, grid, codes=True))
@@ -449,21 +443,18 @@ class _QdqReader:
             )
 
 
-# Constants of a Q/DQ model as the floats that the plain network holds.
-#
-# TensorRT's implicit INT8 quantises weights anew, per output channel: scale = amax / 127. A weight
-# with exactly these Q/DQ scales keeps the floats of the file. Any other weight takes its
-# dequantised values. Quantised anew, a channel with a code of 127 gets the same codes; a channel
-# without such a code gets a finer grid and other codes.
-
-
-def values_of(fixed: QuantisedConstant, model: Model) -> np.ndarray:
+def dequantised_values(fixed: QuantisedConstant, model: Model) -> np.ndarray:
     """Returns the dequantised values of a quantised constant, in its scales' type.
 
     As ONNX defines them: codes are round half to even of value / scale, saturated.
+
+    TensorRT's implicit INT8 quantises weights anew, per output channel: scale = amax / 127. A
+    weight with exactly these Q/DQ scales keeps the floats of the file. Any other weight takes its
+    dequantised values. Quantised anew, a channel with a code of 127 gets the same codes; a channel
+    without such a code gets a finer grid and other codes.
     """
     grid = fixed.grid
-    source = constant_of(model, fixed.source)
+    source = required_constant(model, fixed.source)
     scale = grid.along(source)
     if fixed.codes:
         codes = source.astype(np.float32) - np.float32(grid.shift)
@@ -488,7 +479,7 @@ def requantised(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
     return True
 
 
-def keeps(
+def keeps_codes(
     fixed: QuantisedConstant,
     value: np.ndarray,
     model: Model,
@@ -504,7 +495,7 @@ def keeps(
     """
     if fixed.codes or not readers:
         return False
-    original = constant_of(model, fixed.source)
+    original = required_constant(model, fixed.source)
     axes = [channel_axis(node, value.ndim) for node in readers]
     return all(axis is not None and requantised(original, value, axis) for axis in axes)
 
@@ -636,12 +627,12 @@ def without_effect(
         given: Scales of the Q/DQ nodes, by tensor.
         scales: All scales.
     """
-    inside = needs(network, scales).inside
+    inside = find_missing_scales(network, scales).inside
     consumers = network.consumers()
-    return [name for name in given if name in inside and _cuts(name, scales, consumers, inside)]
+    return [name for name in given if name in inside and _clips(name, scales, consumers, inside)]
 
 
-def _cuts(
+def _clips(
     name: str,
     scales: Mapping[str, float],
     consumers: Mapping[str, tuple[Layer, ...]],
@@ -655,15 +646,6 @@ def _cuts(
         end = layer.outputs[0]
     # without a scale the kernel writes floats, which clip no value
     return scales[name] < scales.get(end, float("inf"))
-
-
-# Gives a tensor without a scale its neighbour's scale, as NVIDIA's qdq-translator does.
-#
-# Its step 3 goes forward and backward through MaxPool Flatten Relu Pad Transpose Reshape Squeeze
-# and Concat; :func:`follow` does so if all readers agree. For a Mul it solves
-# ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take the scale of
-# their input (its options AveragePool, GlobalAveragePool and ReduceMean), because the DLA has one
-# scale for both. An average gives no scale back to its input, since it is smaller than its input.
 
 
 @document(frozen=True)
@@ -689,6 +671,13 @@ def propagate(
 
     Repeats until no further scale follows; no given scale is changed.
 
+    Step 3 of NVIDIA's qdq-translator goes forward and backward through MaxPool Flatten Relu Pad
+    Transpose Reshape Squeeze and Concat; :func:`propagate_scales` does so if all readers agree. For
+    a Mul it solves ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take
+    the scale of their input (its options AveragePool, GlobalAveragePool and ReduceMean), because
+    the DLA has one scale for both. An average gives no scale back to its input, since it is smaller
+    than its input.
+
     Args:
         model: A plain model.
         network: Its layers.
@@ -704,13 +693,13 @@ def propagate(
     def give(tensor: str, scale: float, rule: str) -> None:
         # layers have inner tensors that are no ONNX tensors
         if tensor in there and tensor not in known and scale > 0:
-            known[tensor] = float32(scale)
+            known[tensor] = to_float32(scale)
             found.append(Propagated(tensor, known[tensor], rule))
 
     before = -1
     while before != len(found):
         before = len(found)
-        for tensor, scale in follow(network, known).items():
+        for tensor, scale in propagate_scales(network, known).items():
             give(tensor, scale, "follows")
         for node in graph.node:
             three = [*node.input[:2], *node.output[:1]]
@@ -724,11 +713,11 @@ def propagate(
                 if readers[source] == 1 and source not in ends:
                     give(source, known.get(target, 0.0), "follows")
             elif node.op_type == "Mul" and all(name in there for name in three):
-                _product(three[0], three[1], three[2], known, give)
+                _solve_product(three[0], three[1], three[2], known, give)
     return known, tuple(found)
 
 
-def _product(
+def _solve_product(
     one: str,
     other: str,
     out: str,
@@ -744,17 +733,14 @@ def _product(
         give(one, known[out] / known[other] / LEVELS, "Mul")
 
 
-# Removes the FP16 types of a strongly typed Q/DQ model: implicit INT8 has a list of FP16 layers.
-#
-# The inverse of :mod:`edgekit.quantize.qdq.to_explicit` and of NVIDIA's
-# ``modelopt.onnx.autocast``: layers between a Cast to FP16 and a Cast to FP32 are in FP16.
-
-
-def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
+def widen(model: Model) -> tuple[Model, tuple[str, ...], str]:
     """Returns a Q/DQ model in FP32 throughout, its former FP16 nodes, and why FP16 types remain.
 
     Weights keep their FP16 values, so they stay rounded. A model whose Q/DQ nodes themselves are in
     FP16 is not changed: that is an FP16 network, not a network with FP16 layers.
+
+    The inverse of :mod:`edgekit.quantize.qdq.to_explicit` and of NVIDIA's
+    ``modelopt.onnx.autocast``: layers between a Cast to FP16 and a Cast to FP32 are in FP16.
 
     Args:
         model: A Q/DQ model.
@@ -781,7 +767,7 @@ def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
         for node in graph.node
         if node.op_type != "Cast" and halves.intersection(node.output)
     )
-    wide = _Wide(model, halves)
+    wide = _WideGraph(model, halves)
     wide.write()
     made = canonical(
         wide.proto, None, source=model.source, weights=wide.weights, plugins=model.plugins
@@ -801,7 +787,7 @@ def _obstacle(proto: onnx.ModelProto, halves: set[str]) -> str:
     return ""
 
 
-class _Wide:
+class _WideGraph:
     """A graph whose FP16 types are replaced by FP32.
 
     Attributes:
@@ -820,10 +806,12 @@ class _Wide:
         self._taken = {name for node in graph.node for name in (*node.input, *node.output)}
         self._taken |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
         self._cast = {n.output[0]: n for n in graph.node if n.op_type == "Cast"}
-        self._names = self._chosen()
-        self.weights = {self._names.get(n, n): self._wide(v) for n, v in model.weights.items()}
+        self._names = self._float32_names()
+        self.weights = {
+            self._names.get(n, n): self._widen_array(v) for n, v in model.weights.items()
+        }
 
-    def _chosen(self) -> dict[str, str]:
+    def _float32_names(self) -> dict[str, str]:
         """Returns the FP32 names of FP16 tensors: the name of the FP32 form, if the file has it."""
         names: dict[str, str] = {}
         for target, node in self._cast.items():
@@ -887,17 +875,10 @@ class _Wide:
         return made
 
     def _tensor(self, item: onnx.TensorProto) -> onnx.TensorProto:
-        return numpy_helper.from_array(self._wide(numpy_helper.to_array(item)), item.name)
+        return numpy_helper.from_array(self._widen_array(numpy_helper.to_array(item)), item.name)
 
-    def _wide(self, value: np.ndarray) -> np.ndarray:
+    def _widen_array(self, value: np.ndarray) -> np.ndarray:
         return value.astype("float32") if str(value.dtype) == "float16" else value
-
-
-# From a Q/DQ model to a plain network with a scale for each tensor: explicit to implicit INT8.
-#
-# TensorRT up to 10.7 runs no layer of a Q/DQ model on a DLA. A DLA needs a plain network with a
-# calibration cache and a precision for each layer. The steps are those of NVIDIA's
-# qdq-translator 0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
 
 
 @dataclass(frozen=True, eq=False)
@@ -953,6 +934,10 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     Q/DQ model. Constants hold their dequantised values, or the file's own floats if these give
     the same codes.
 
+    TensorRT up to 10.7 runs no layer of a Q/DQ model on a DLA. A DLA needs a plain network with a
+    calibration cache and a precision for each layer. The steps are those of NVIDIA's qdq-translator
+    0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
+
     Args:
         model: A model with Q/DQ nodes, of ai.onnx opset 10 or later.
         unequal: "refuse" a tensor that is read with different scales, or take the "largest".
@@ -972,7 +957,7 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
             where="unequal",
             hint=f"one of {', '.join(UNEQUAL)}",
         )
-    model, typed, left = widened(model)
+    model, typed, left = widen(model)
     reading = read_qdq(model)
     notes = [left] if left else []
     steps = _scales(model, reading, unequal, notes)
@@ -980,9 +965,9 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     values: dict[str, np.ndarray] = {}
     coded: set[str] = set()
     for fixed in reading.fixed:
-        value = values_of(fixed, model)
-        if keeps(fixed, value, model, names.readers(fixed.tensor)):
-            value = constant_of(model, fixed.source)
+        value = dequantised_values(fixed, model)
+        if keeps_codes(fixed, value, model, names.readers(fixed.tensor)):
+            value = required_constant(model, fixed.source)
         else:
             coded.add(names.of(fixed))
         values[names.of(fixed)] = value
@@ -995,17 +980,17 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     steps = names.renamed(steps, plain)
     network = layers(plain)
     scales, propagated = propagate(plain, network, steps)
-    nodes, missing = _lacking(network, scales, frozenset(typed))
+    nodes, missing = _nodes_without_scales(network, scales, frozenset(typed))
     differ = other_codes(plain, coded)
     notes += _notes(reading, propagated, nodes, missing, differ)
     lost = without_effect(network, steps, scales)
     if lost:
         notes.append(
-            f"the scales of {_some(lost, 'tensor')} have no effect, because a kernel does not "
+            f"the scales of {_summary(lost, 'tensor')} have no effect, because a kernel does not "
             "round inside; values that they clip in the Q/DQ model are not clipped"
         )
     if typed:
-        notes.append(f"kept in FP16, as in the file: {_some(typed, 'node')}")
+        notes.append(f"kept in FP16, as in the file: {_summary(typed, 'node')}")
     halves = tuple(dict.fromkeys((*typed, *nodes)))
     return Translated(
         plain,
@@ -1035,19 +1020,19 @@ def _scales(model: Model, reading: QdqReading, unequal: str, notes: list[str]) -
             again.append(tensor)
         steps = {use.grid.step: use for use in read}
         if len(steps) > 1 and unequal == "refuse":
-            problems.add("qdq.conflict", tensor, _both(steps))
+            problems.add("qdq.conflict", tensor, _steps_by_node(steps))
         elif len(steps) > 1:
-            notes.append(f"{tensor!r} gets the larger of its scales: {_both(steps)}")
+            notes.append(f"{tensor!r} gets the larger of its scales: {_steps_by_node(steps)}")
         found[tensor] = max(steps)
     problems.refuse(model.source)
     if again:
         notes.append(
-            f"quantised twice in a row: {_some(again, 'tensor')}; only the last scale is used"
+            f"quantised twice in a row: {_summary(again, 'tensor')}; only the last scale is used"
         )
     return found
 
 
-def _lacking(
+def _nodes_without_scales(
     network: Network, scales: Mapping[str, float], typed: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the nodes that read a tensor which lacks a scale, and those tensors (step 5).
@@ -1055,9 +1040,11 @@ def _lacking(
     Nodes are named as in the file, so that they can be found after any rewrite. Nodes that are
     ``typed`` FP16 need no scale.
     """
-    known = {**scales, **follow(network, scales)}
+    known = {**scales, **propagate_scales(network, scales)}
     halves = {layer.name for layer in network.layers if typed.issuperset(layer.nodes)}
-    found = {lack.tensor: {*lack.layers} - halves for lack in needs(network, known).lacks}
+    found = {
+        lack.tensor: {*lack.layers} - halves for lack in find_missing_scales(network, known).lacks
+    }
     lacks = {tensor: layers for tensor, layers in found.items() if layers}
     nodes: dict[str, None] = {}
     for layer in network.layers:
@@ -1066,7 +1053,7 @@ def _lacking(
     return tuple(nodes), tuple(lacks)
 
 
-def _both(steps: Mapping[float, Quantisation]) -> str:
+def _steps_by_node(steps: Mapping[float, Quantisation]) -> str:
     return ", ".join(f"{step:g} by {use.grid.node}" for step, use in steps.items())
 
 
@@ -1080,30 +1067,27 @@ def _notes(
     notes = []
     if reading.floats:
         notes.append(
-            f"also read unquantised in the Q/DQ model: {_some(reading.floats, 'tensor')}; in "
+            f"also read unquantised in the Q/DQ model: {_summary(reading.floats, 'tensor')}; in "
             "implicit INT8 all readers share the scale"
         )
     if propagated:
         notes.append(
             "without Q/DQ, so with the scale of a neighbour: "
-            f"{_some([row.tensor for row in propagated], 'tensor')}"
+            f"{_summary([row.tensor for row in propagated], 'tensor')}"
         )
     if nodes:
         notes.append(
-            f"kept in FP16: {_some(nodes, 'node')} (no scale for {_some(missing, 'tensor')})"
+            f"kept in FP16: {_summary(nodes, 'node')} (no scale for {_summary(missing, 'tensor')})"
         )
     if differ:
         notes.append(
-            f"{_some(differ, 'weight')} {'has' if len(differ) == 1 else 'have'} other codes than "
-            "in the Q/DQ model: TensorRT takes amax/127 of each output channel as its scale, and "
-            "the model does not"
+            f"{_summary(differ, 'weight')} {'has' if len(differ) == 1 else 'have'} other codes "
+            "than in the Q/DQ model: TensorRT takes amax/127 of each output channel as its scale, "
+            "and the model does not"
         )
     return notes
 
 
-def _some(names: Collection[str], noun: str) -> str:
-    return f"{counted(len(names), noun)} ({_listed(names)})"
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(list(names)[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+def _summary(names: Collection[str], noun: str) -> str:
+    first = ", ".join(list(names)[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+    return f"{counted(len(names), noun)} ({first})"

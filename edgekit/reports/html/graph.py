@@ -56,7 +56,7 @@ class GraphLayout:
     turns: list[float] = field(default_factory=list)
 
 
-def by_rank(items: Sequence[int], edges: Sequence[tuple[int, int]]) -> GraphLayout:
+def layout_by_rank(items: Sequence[int], edges: Sequence[tuple[int, int]]) -> GraphLayout:
     """Places boxes from top to bottom, each below its producers.
 
     Args:
@@ -113,12 +113,13 @@ def _columns(rows: Sequence[Sequence[int]], x: Mapping[int, float], found: Graph
         parts = [spans[i : i + deep] for i in range(0, len(spans), deep)]
         return [(min(low for low, _ in part), max(high for _, high in part)) for part in parts]
 
-    def odd(deep: int) -> float:
+    def aspect_error(deep: int) -> float:
         wide = sum(high - low + BOX[0] + _COLUMN for low, high in widths(deep))
         return abs(math.log(wide / (deep * _ROW * _ASPECT)))
 
     deep = min(
-        {math.ceil(len(rows) / columns) for columns in range(1, min(len(rows), 60) + 1)}, key=odd
+        {math.ceil(len(rows) / columns) for columns in range(1, min(len(rows), 60) + 1)},
+        key=aspect_error,
     )
     left = 0.0
     for number, (low, high) in enumerate(widths(deep)):
@@ -130,7 +131,7 @@ def _columns(rows: Sequence[Sequence[int]], x: Mapping[int, float], found: Graph
     found.height = (deep - 1) * _ROW + BOX[1]
 
 
-def by_device(
+def layout_by_device(
     devices: Mapping[int, str],
     lanes: Sequence[str],
     edges: Sequence[tuple[int, int]],
@@ -180,13 +181,7 @@ def by_device(
     return found
 
 
-# The view of the placement graph: pictures that the page's script draws, and a still picture.
-#
-# The script only draws, pans and zooms: positions and texts of the boxes are computed here. The
-# still picture of the segments is for readers without the script and for paper.
-
-
-def short(name: str, letters: int = _LETTERS) -> str:
+def shorten(name: str, letters: int = _LETTERS) -> str:
     """Returns the end of a name, which distinguishes layers; wide characters count twice."""
     cells = [2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in name[-letters:]]
     if len(name) <= letters and sum(cells) <= letters:
@@ -204,32 +199,35 @@ def graph_view(report: Report) -> View | None:
     """Returns the graph's still picture, its data for the script, and its segments as rows.
 
     None for an older document, which has no segments.
+
+    The script only draws, pans and zooms: positions and texts of the boxes are computed here. The
+    still picture of the segments is for readers without the script and for paper.
     """
     graph = report.graph
     if not graph.segments:
         return None
     numbers = {row.number for row in report.layers}
     edges = [(a, b) for a, b in graph.edges if a in numbers and b in numbers]
-    segments = {one.segment: one for one in graph.segments}
+    segments = {segment.segment: segment for segment in graph.segments}
     between = [(a, b) for a, b, _ in graph.segment_edges if a in segments and b in segments]
     devices = {number: one.device for number, one in segments.items()}
     order = dict.fromkeys([*report.timeline.tracks, *devices.values()])
     lanes = [device for device in order if device in devices.values()]
-    top = by_device(devices, lanes, between)
-    narrow = by_device(devices, lanes, between, across=NARROW)
+    top = layout_by_device(devices, lanes, between)
+    narrow = layout_by_device(devices, lanes, between, across=NARROW)
     pictures = {
         "segments": _picture(top, between, lambda segment: -segment - 1),
         "narrow": _picture(narrow, between, lambda segment: -segment - 1),
     }
-    pictures["all"] = _picture(by_rank(sorted(numbers), edges), edges, int)
-    pictures |= _inside(report.layers, edges)
+    pictures["all"] = _picture(layout_by_rank(sorted(numbers), edges), edges, int)
+    pictures |= _segment_pictures(report.layers, edges)
     data = {
         "layers": {row.number: _layer(row) for row in report.layers},
         "segments": {-number - 1: _segment(one) for number, one in segments.items()},
         "pictures": pictures,
     }
     return {
-        "still": Markup(_still(top, between, segments)),
+        "still": Markup(_static_svg(top, between, segments)),
         "data": Markup(_inline(data)),
         "rows": [
             {
@@ -240,18 +238,18 @@ def graph_view(report: Report) -> View | None:
                 "first": text.clean(one.first),
                 "last": text.clean(one.last),
                 "time": text.microseconds(one.predicted_us),
-                "of": _beyond(one),
+                "of": _unbooked_text(one),
             }
             for number, one in segments.items()
         ],
         "reformats": [
             {
-                "device": text.clean(one.device),
-                "css": device_class(one.device),
-                "what": f"reformats for segment {one.segment}",
-                "time": text.microseconds(one.predicted_us),
+                "device": text.clean(reformat.device),
+                "css": device_class(reformat.device),
+                "what": f"reformats for segment {reformat.segment}",
+                "time": text.microseconds(reformat.predicted_us),
             }
-            for one in graph.reformats
+            for reformat in graph.reformats
         ],
         "devices": [
             {"device": text.clean(device), "css": device_class(device)} for device in lanes
@@ -260,7 +258,9 @@ def graph_view(report: Report) -> View | None:
     }
 
 
-def _inside(rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]) -> dict[str, View]:
+def _segment_pictures(
+    rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]
+) -> dict[str, View]:
     """Returns a picture of each segment: its layers, and the segments before and after it."""
     home = {row.number: row.segment for row in rows}
     members: dict[int, list[int]] = {}
@@ -281,7 +281,9 @@ def _inside(rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]) -> 
         # the segments before and after it are the same only in a broken document
         last = [one for one in feeds[segment] if one not in reads[segment]]
         order = [*reads[segment], *sorted(inside), *last]
-        found[str(segment)] = _picture(by_rank(order, list(own[segment])), list(own[segment]), int)
+        found[str(segment)] = _picture(
+            layout_by_rank(order, list(own[segment])), list(own[segment]), int
+        )
     return found
 
 
@@ -306,18 +308,18 @@ def _layer(row: ReportedLayer) -> list[object]:
     what = " ".join(one for one in (kind, shape_words(row)) if one)
     where = f"{what} on {text.clean(row.device)}, {time} predicted"
     return [
-        short(name),
+        shorten(name),
         device_class(row.device),
         row.segment,
         f"{name[:_TITLE]}: {where}",
         "no" if row.dla_ok is False else "",
-        short(what, _LINE),
+        shorten(what, _LINE),
     ]
 
 
 def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
     """Returns a box's title, style, line, and a sentence that describes it."""
-    layers, beyond = counted(one.layers, "layer"), _beyond(one)
+    layers, beyond = counted(one.layers, "layer"), _unbooked_text(one)
     time = text.microseconds(one.predicted_us)
     first, last = text.clean(one.first)[:_TITLE], text.clean(one.last)[:_TITLE]
     title = f"Segment {one.segment} on {text.clean(one.device)}: {layers}, {time} predicted, "
@@ -330,7 +332,7 @@ def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
     )
 
 
-def _beyond(one: ReportedSegment) -> str:
+def _unbooked_text(one: ReportedSegment) -> str:
     """Returns the part of a segment's time that is no layer's, as text; "" if there is none."""
     parts = ((one.reformats_us, "reformats"), (one.launch_us, "to start the loadable"))
     found = [f"{text.microseconds(us)} {name}" for us, name in parts if us]
@@ -343,7 +345,7 @@ def _inline(data: View) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _still(
+def _static_svg(
     layout: GraphLayout, edges: Sequence[tuple[int, int]], segments: Mapping[int, ReportedSegment]
 ) -> str:
     wide, high = layout.box

@@ -17,10 +17,10 @@ from edgekit.reports import charts, text
 from edgekit.reports.html.view import View
 from edgekit.reports.layers import (
     board_us,
-    by_time,
     order_words,
     part_cells,
     shape_words,
+    sort_by_time,
     within_words,
 )
 from edgekit.reports.schema import MeasuredPart, ReportedLayer
@@ -41,10 +41,10 @@ def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = (
     slowest = max((row.predicted_us for row in rows), default=0.0)
     measured = [row.measured for row in rows if row.measured]
     times = [one.us for one in measured]
-    wholes = part_cells(parts, sum(times) + sum(one.us for one in parts))
-    labels = {one.whole: one.label for one in wholes if one.label}
+    wholes = part_cells(parts, sum(times) + sum(part.us for part in parts))
+    labels = {whole.whole: whole.label for whole in wholes if whole.label}
     light = {row.number for row in sorted(rows, key=lambda row: -board_us(row))[ON_PAPER:]}
-    clocks = [*(one.clock for one in measured), *(one.clock for one in parts)]
+    clocks = [*(one.clock for one in measured), *(part.clock for part in parts)]
     label = f"Predicted time of {counted(len(rows), 'layer')} in graph order"
     return {
         "rows": [_row(row, slowest, labels, light=row.number in light) for row in rows],
@@ -54,13 +54,13 @@ def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = (
         "clock": text.clean(clocks[0]) if clocks else "",
         "order": order_words(rows),
         "parts": [
-            {**asdict(one), "css": charts.device_class(one.device) if one.device else ""}
-            for one in wholes
+            {**asdict(whole), "css": charts.device_class(whole.device) if whole.device else ""}
+            for whole in wholes
         ],
         "skyline": Markup(charts.skyline([(row.device, row.predicted_us) for row in rows], label)),
         "slowest": [
-            _slow(row, slowest, max(times, default=0.0))
-            for row in by_time(rows)[:SLOWEST]
+            _slow_layer(row, slowest, max(times, default=0.0))
+            for row in sort_by_time(rows)[:SLOWEST]
             if row.predicted_us > 0 or row.measured
         ],
         "devices": _choices(row.device for row in rows),
@@ -119,7 +119,7 @@ def _bar(row: ReportedLayer, slowest: float) -> Markup:
     return Markup(charts.bar(part, f"fill-{charts.device_class(row.device)}"))
 
 
-def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
+def _slow_layer(row: ReportedLayer, slowest: float, longest: float) -> View:
     measured = row.measured
     return {
         "number": row.number,
@@ -141,7 +141,7 @@ def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
 
 def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
     """Returns the lines of the tree of modules, each with its depth; empty without modules."""
-    clocks = {one.clock for one in modules}
+    clocks = {module.clock for module in modules}
     measured = "" if clocks == {"predicted"} else "measured on the board where all of it was"
     return [
         {

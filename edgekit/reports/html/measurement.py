@@ -4,18 +4,17 @@ load, clocks and energy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from markupsafe import Markup
 
 from edgekit.benchmark.document import ReportedBench
 from edgekit.benchmark.energy import Energy, Power
-from edgekit.benchmark.measurement import Times
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     cost_facts,
-    few_words,
     flat_facts,
+    footnote_words,
     latency_shown,
     serving_words,
 )
@@ -80,7 +79,7 @@ def _frame(
     tracks: Sequence[str], slots: Sequence[Slot], end: float, clock: str, linked: Collection[int]
 ) -> View:
     at_work = {slot.device for slot in slots}
-    tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
+    tracks = [track for track in dict.fromkeys([*tracks, *at_work]) if track in at_work]
     return {
         "clock": clock_tag(clock),
         "tracks": [
@@ -118,7 +117,7 @@ def bench_view(bench: ReportedBench | None) -> View | None:
     if not bench or not (latency := bench.latency_ms):
         return None
     drawing = bench.histogram
-    settings = write(bench.settings) or {}
+    settings, runtime = write(bench.settings) or {}, bench.runtime or UsedRuntime()
     shown = latency_shown(bench)
     columns = [key for key in _COLUMNS if key in shown]
     return {
@@ -127,21 +126,32 @@ def bench_view(bench: ReportedBench | None) -> View | None:
         "note": text.clean(bench.note),
         "release": serving_words(bench),
         "latency": [
-            {"name": name, "value": text.measured(latency[key])} for key, name in shown.items()
+            {"name": name, "value": text.measured_time(latency[key])} for key, name in shown.items()
         ],
-        "few": few_words(bench),
+        "few": footnote_words(bench),
         "facts": [{"name": n, "value": text.clean(v)} for n, v in _bench_facts(bench) if v],
         "phase_head": [shown[key] if key == "p99" else key for key in columns],
-        "phases": _phases(bench.phases_ms or {}, columns),
+        "phases": [
+            {"name": name, "cells": [text.measured_time(times.get(key)) for key in columns]}
+            for phase, name in PHASES.items()
+            if (times := (bench.phases_ms or {}).get(phase))
+        ],
         "flags": [
             {"name": name, "value": value}
-            for name, value in flat_facts({**settings, **_runtime(bench)})
+            for name, value in flat_facts(
+                {
+                    **settings,
+                    "library": runtime.library,
+                    "version": runtime.version,
+                    **(runtime.flags or {}),
+                }
+            )
         ],
         "histogram": Markup(charts.histogram(drawing.counts, "Distribution of the latencies"))
         if drawing
         else "",
-        "low": text.measured(drawing.low_ms) if drawing else "",
-        "high": text.measured(drawing.high_ms) if drawing else "",
+        "low": text.measured_time(drawing.low_ms) if drawing else "",
+        "high": text.measured_time(drawing.high_ms) if drawing else "",
     }
 
 
@@ -156,22 +166,9 @@ def _bench_facts(bench: ReportedBench) -> Iterable[tuple[str, str]]:
     yield "Iterations", text.count(bench.iterations)
     yield "Coefficient of variation", percent(bench.coefficient_of_variation, 2)
     if (streams := bench.streams) and len(streams) > 1:
-        each = ", ".join(text.significant(one.throughput_qps) for one in streams)
+        each = ", ".join(text.significant(stream.throughput_qps) for stream in streams)
         yield "Streams", f"{len(streams)}: {each} inferences/s"
     yield from cost_facts(bench)
-
-
-def _phases(phases: Mapping[str, Times | None], columns: Sequence[str]) -> list[View]:
-    return [
-        {"name": name, "cells": [text.measured(times.get(one)) for one in columns]}
-        for key, name in PHASES.items()
-        if (times := phases.get(key))
-    ]
-
-
-def _runtime(bench: ReportedBench) -> View:
-    runtime = bench.runtime or UsedRuntime()
-    return {"library": runtime.library, "version": runtime.version, **(runtime.flags or {})}
 
 
 def power_view(power: ReportedPower | None) -> View | None:
@@ -189,7 +186,9 @@ def power_view(power: ReportedPower | None) -> View | None:
         "title": power_title(power),
         "energy": _energy(power.energy) if power.energy else None,
         "facts": _power_facts(power),
-        "warnings": [text.clean(one) for one in power.monitor.warnings] if power.monitor else [],
+        "warnings": [text.clean(warning) for warning in power.monitor.warnings]
+        if power.monitor
+        else [],
     }
 
 

@@ -66,7 +66,7 @@ STYLES = ("page_graph.css", "page_print.css")
 SCRIPTS = ("page.js", "page_graph_far.js", "page_graph.js")
 
 
-def _capital(name: str) -> str:
+def _capitalise(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
@@ -100,7 +100,7 @@ def _mix(placement: Placement) -> list[ReportedPlanShare]:
     return placement.plans if len(placement.plans) > 1 else []
 
 
-def _work(placement: Placement) -> dict[str, float]:
+def _mac_shares(placement: Placement) -> dict[str, float]:
     """Returns each device's fraction of the MACs, as mean over all frames."""
     plans = _mix(placement)
     if not plans:
@@ -112,13 +112,13 @@ def _work(placement: Placement) -> dict[str, float]:
     return {name: parts[name] for name in sorted(parts, key=lambda name: (name != "GPU", name))}
 
 
-def _shown(placement: Placement) -> dict[str, str]:
+def _shown_plan(placement: Placement) -> dict[str, str]:
     """Returns the plan of a mix that graph and layers show, and the devices of the other plans."""
     shares = placement.shares
     if len(shares) < 2:
         return {"plan": "", "others": ""}
     own = {row.device for row in placement.devices if row.layers}
-    rest = [device for device in _work(placement) if device not in own]
+    rest = [device for device in _mac_shares(placement) if device not in own]
     return {
         "plan": f"Plan 1 of {len(shares)}, {percent(shares[0])} of the frames",
         "others": f"other plans use {' and '.join(rest)}" if rest else "",
@@ -130,13 +130,13 @@ def _optimality(placement: Placement) -> str:
     if placement.optimal:
         wide = ", with extrapolated times" if placement.extrapolated else ""
         less = f", {exception_text(placement.unknown_cost)}" if placement.unknown_cost else ""
-        return f"Objective: {goal}. Proved optimal{wide}{less}.{_given_up(placement)}"
+        return f"Objective: {goal}. Proved optimal{wide}{less}.{_slack_text(placement)}"
     if not placement.gap:
         return f"Objective: {goal}. Nothing is proved: no layer that takes time has a cost model."
     return f"Objective: {goal}. Within {percent(placement.gap, 2)} of the proved bound."
 
 
-def _given_up(placement: Placement) -> str:
+def _slack_text(placement: Placement) -> str:
     """Returns the plan's distance from the proved optimum, as text; "" if it is the optimum."""
     slack = placement.slack
     if slack is None or not slack.given_up:
@@ -147,23 +147,23 @@ def _given_up(placement: Placement) -> str:
 def _placement(placement: Placement) -> View:
     limits = placement.pool_limits
     return {
-        "chart": Markup(charts.shares(_work(placement)) if placement.macs else ""),
-        "shown": _shown(placement),
+        "chart": Markup(charts.shares_bar(_mac_shares(placement)) if placement.macs else ""),
+        "shown": _shown_plan(placement),
         "mix": [
             {"device": text.clean(device), "css": charts.device_class(device)}
-            for device in _work(placement)
+            for device in _mac_shares(placement)
         ]
         if _mix(placement)
         else [],
         "devices": _devices(placement),
         "optimality": _optimality(placement),
-        "sharing": _capital(sharing_words(placement.frame)),
+        "sharing": _capitalise(sharing_words(placement.frame)),
         "transitions": text.count(placement.transitions),
         "segments": text.count(placement.segments),
         "capable": text.count(placement.dla_capable_layers),
         "disputed": text.count(placement.disputed_layers),
         "pools": [
-            {"name": _capital(text.POOLS.get(name, text.clean(name))), "size": text.size(value)}
+            {"name": _capitalise(text.POOLS.get(name, text.clean(name))), "size": text.size(value)}
             for name, value in placement.pools.items()
         ],
         "limits": [
@@ -196,9 +196,11 @@ def _shapes(report: Report) -> View | None:
         return [{"css": css, "text": cell} for css, cell in zip(sides, row, strict=True)]
 
     return {
-        "head": cells(map(_capital, HEAD)),
+        "head": cells(map(_capitalise, HEAD)),
         "rows": [cells(row) for row in bucket_rows(report.buckets)],
-        "lines": [_capital(sentence(line)) for line in range_lines(report.buckets, report.range)],
+        "lines": [
+            _capitalise(sentence(line)) for line in range_lines(report.buckets, report.range)
+        ],
     }
 
 
@@ -241,7 +243,7 @@ def _prediction(predicted: Predicted) -> View:
         "measured": ""
         if predicted.source in ("", "predicted")
         else text.clean(text.prediction_title(predicted.source, rate_hz=predicted.rate_hz)),
-        "energy": _capital(text.energy_words(predicted.rate_hz)),
+        "energy": _capitalise(text.energy_words(predicted.rate_hz)),
         "advantage": text.clean(predicted.advantage),
     }
 
@@ -335,7 +337,8 @@ def page_view(report: Report) -> View:
             if fact
         ],
         "answer": [
-            {"words": text.clean(one.words), "css": css[one.ok]} for one in report.answers()
+            {"words": text.clean(answer.words), "css": css[answer.ok]}
+            for answer in report.answers()
         ],
         "sections": _sections(report),
         "verdict": verdict_view(report.verdict),
@@ -344,7 +347,9 @@ def page_view(report: Report) -> View:
         "placement": _placement(report.placement),
         "shapes": _shapes(report),
         "prediction": _prediction(report.predicted),
-        "timeline": timeline_view(report.timeline, {one.segment for one in report.graph.segments}),
+        "timeline": timeline_view(
+            report.timeline, {segment.segment for segment in report.graph.segments}
+        ),
         "accuracy": accuracy_view(report.accuracy, report.calibration),
         "bundle": bundle_view(report.bundle, report.refit),
         "built": built_view(report.built),
@@ -393,10 +398,10 @@ def render_html(report: Report) -> str:
     allows only these styles and scripts by their digests, so that a model's text could not run or
     be fetched even if escaping failed.
     """
-    return page_of("page.html.j2", page_view(report), early="page_theme.js", late=SCRIPTS)
+    return render_template("page.html.j2", page_view(report), early="page_theme.js", late=SCRIPTS)
 
 
-def page_of(template: str, view: View, *, early: str = "", late: Sequence[str] = ()) -> str:
+def render_template(template: str, view: View, *, early: str = "", late: Sequence[str] = ()) -> str:
     """Returns a template's page with the style sheet and its scripts inside.
 
     Args:

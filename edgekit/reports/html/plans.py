@@ -12,7 +12,7 @@ from edgekit.files import write_text
 from edgekit.placement.plan import PlacedLayer, qualify_proof
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
-from edgekit.reports.html.page import page_of
+from edgekit.reports.html.page import render_template
 from edgekit.reports.html.view import View
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.schedule.plans import NetworkPlan, Plans, TimelineEntry
@@ -21,7 +21,7 @@ from edgekit.text import ABSENT, percent, sentence
 
 def render_plans(document: Plans, *, name: str = "") -> str:
     """Returns the page for an ``edgekit.plans/1`` document; it needs no network and no script."""
-    return page_of("plans.html.j2", _view(document, name))
+    return render_template("plans.html.j2", _view(document, name))
 
 
 def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:
@@ -46,7 +46,7 @@ def _view(document: Plans, name: str) -> View:
         )
     cores = document.loadables.cores
     return {
-        "title": text.clean(name or ", ".join(one.name for one in document.networks)),
+        "title": text.clean(name or ", ".join(network.name for network in document.networks)),
         "facts": [
             text.clean(document.target),
             text.clean(document.power_mode),
@@ -80,7 +80,7 @@ def _view(document: Plans, name: str) -> View:
             {"name": text.POOLS.get(pool, pool), "size": text.size(size)}
             for pool, size in document.pools.items()
         ],
-        "segments": [_segments(one, document.timeline) for one in document.networks],
+        "segments": [_segments(network, document.timeline) for network in document.networks],
         "notes": [sentence(text.clean(note)) for note in document.notes],
         "contention": text.clean(document.contention.source),
     }

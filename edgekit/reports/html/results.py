@@ -233,7 +233,7 @@ def built_view(boards: Sequence[BoardBuild]) -> list[View]:
         {
             "board": text.clean(board.board),
             "facts": text.clean(built_line(board)),
-            "engines": [_engine(one) for one in board.engines],
+            "engines": [_engine(engine) for engine in board.engines],
             "differences": [text.clean(difference) for difference in differences(board)],
         }
         for board in boards

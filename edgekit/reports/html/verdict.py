@@ -86,7 +86,7 @@ def _gate(gate: Gate) -> View:
         "answer": answer,
         "css": css,
         "link": "baseline" if gate.gate == "baseline" else "",
-        "reason": text.clean(_words(gate)),
+        "reason": text.clean(_gate_text(gate)),
     }
 
 
@@ -97,7 +97,7 @@ def _metric(gate: Gate) -> str:
     return "not known" if gate.found is None else f"{gate.found:.5g}"
 
 
-def _words(gate: Gate) -> str:
+def _gate_text(gate: Gate) -> str:
     match gate.gate:
         case "bench":
             return f"INVALID: {gate.told}"
@@ -138,12 +138,13 @@ def baseline_view(baseline: MoreComparison | RefusedComparison | None) -> View |
     return {
         "refused": "",
         "clock": clock_tag(clock) if clock else None,
-        "rows": [_row(one) for one in compared_metrics(baseline)],
+        "rows": [_row(metric) for metric in compared_metrics(baseline)],
         "a": text.clean(baseline.a.label),
         "threshold": percent(baseline.threshold, 0),
         **_runs(baseline),
         "differences": [
-            text.clean(f"{one.what}: {one.a} became {one.b}") for one in baseline.differences
+            text.clean(f"{difference.what}: {difference.a} became {difference.b}")
+            for difference in baseline.differences
         ],
         "forced": [text.clean(one) for one in baseline.forced],
         "notes": [sentence(text.clean(note)) for note in compared_notes(baseline)],

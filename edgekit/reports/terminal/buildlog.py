@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         LayerComparison,
         LoadableComparison,
         LogComparison,
-        PoolComparison,
     )
 
 
@@ -63,7 +62,7 @@ def _parts(comparison: LogComparison, most: int | None) -> Iterator[str]:
             "it became part of:"
         )
         names = [f"{o.name} -> {o.into or 'unknown'}" for o in comparison.absorbed]
-        yield from _capped((_line(f"  {clean(name)}") for name in names), len(names), most)
+        yield from _first_lines((_line(f"  {clean(name)}") for name in names), len(names), most)
 
 
 def _headline(comparison: LogComparison) -> Iterator[str]:
@@ -98,11 +97,11 @@ def _layers(title: str, layers: Sequence[LayerComparison], most: int | None) -> 
         ours = _PLACES[layer.predicted]
         if layer.certainty == "disputed":
             ours += ", disputed"
-        yield from _wrapped(_with(f"predicted: {ours}", layer.rules), indent="    ")
+        yield from _wrapped(_with_details(f"predicted: {ours}", layer.rules), indent="    ")
         yield from _wrapped(
-            _with(f"builder:   {_PLACES[layer.builder or '']}", layer.words), indent="    "
+            _with_details(f"builder:   {_PLACES[layer.builder or '']}", layer.words), indent="    "
         )
-    yield from _rest(len(layers) - len(shown))
+    yield from _more_line(len(layers) - len(shown))
 
 
 def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Iterator[str]:
@@ -130,39 +129,36 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
                     text += f" and {len(only) - 1} more" if len(only) > 1 else ""
         yield from _wrapped(text, indent="    ")
         if loadable.pools:
-            yield from _wrapped(f"MiB predicted/built: {_pools(loadable.pools)}", indent="    ")
-    yield from _rest(len(loadables) - len(shown))
-
-
-def _pools(pools: Sequence[PoolComparison]) -> str:
-    return ", ".join(
-        f"{POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
-        + ("" if pool.verdict == "right" else f" ({pool.verdict})")
-        for pool in pools
-    )
+            sizes = ", ".join(
+                f"{POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
+                + ("" if pool.verdict == "right" else f" ({pool.verdict})")
+                for pool in loadable.pools
+            )
+            yield from _wrapped(f"MiB predicted/built: {sizes}", indent="    ")
+    yield from _more_line(len(loadables) - len(shown))
 
 
 def _names(title: str, names: Sequence[str], most: int | None) -> Iterator[str]:
     if names:
         yield f"{title}:"
-        yield from _capped((_line(f"  {clean(name)}") for name in names), len(names), most)
+        yield from _first_lines((_line(f"  {clean(name)}") for name in names), len(names), most)
 
 
-def _capped(lines: Iterable[str], count: int, most: int | None) -> Iterator[str]:
+def _first_lines(lines: Iterable[str], count: int, most: int | None) -> Iterator[str]:
     for index, line in enumerate(lines):
         if most is not None and index >= most:
             break
         yield line
     if most is not None:
-        yield from _rest(count - most)
+        yield from _more_line(count - most)
 
 
-def _rest(count: int) -> Iterator[str]:
+def _more_line(count: int) -> Iterator[str]:
     if count > 0:
         yield f"  ... and {count} more"
 
 
-def _with(text: str, details: Sequence[str]) -> str:
+def _with_details(text: str, details: Sequence[str]) -> str:
     return f"{text}; {'; '.join(clean(detail) for detail in details)}" if details else text
 
 

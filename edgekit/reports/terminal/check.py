@@ -84,10 +84,12 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
         page.add()
         page.add("Why layers cannot run on the DLA, and how to fix it", style="bold")
     for group in refused:
-        _reason(page, group)
+        _add_reason(page, group)
     if lost:
         known = {layer.name: layer for layer in document.layers}
-        _reason(page, _Group(lost, known[lost.layers[0]], Counter({lost.fix: len(lost.layers)})))
+        _add_reason(
+            page, _Group(lost, known[lost.layers[0]], Counter({lost.fix: len(lost.layers)}))
+        )
     unsure = _groups(document, ok=True)
     silent = [group for group in unsure if group.reason.rule == text.RELEASE_RULE]
     release = f"no source covers TensorRT {document.tensorrt}"
@@ -99,11 +101,11 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
             page.add()
             page.add(f"On the DLA, but {why}", style="bold")
         for group in groups:
-            _reason(page, group)
+            _add_reason(page, group)
     _add_fixes(page, document)
     add_cuts(page, document.cuts, width=width)
-    _memory(page, document)
-    _buckets(page, document)
+    _add_memory(page, document)
+    _add_buckets(page, document)
     above = {one.refusal for one in document.memory_refused} | ({lost.message} if lost else set())
     for warning in document.warnings:
         if warning not in above:
@@ -128,10 +130,10 @@ def _add_parse(page: Page, parse: Parse) -> None:
     page.add()
     page.add("What the parser refuses, and how to fix it", style="bold")
     groups: dict[tuple[str, str, str], list[ParseProblem]] = {}
-    for one in problems:
-        groups.setdefault((one.message, one.place, one.fix), []).append(one)
+    for problem in problems:
+        groups.setdefault((problem.message, problem.place, problem.fix), []).append(problem)
     for (message, place, fix), nodes in list(groups.items())[:_PROBLEMS]:
-        names = listed([one.node for one in nodes], _NAMED)
+        names = listed([node.node for node in nodes], _NAMED)
         page.add(f"{nodes[0].operator}  {counted(len(nodes), 'node')}", indent=2, style="bold")
         page.add(f"{names}: {message}", indent=4, hang=2)
         if place:
@@ -195,9 +197,9 @@ def _add_verdict(page: Page, document: Check) -> None:
         changes = counted(document.transitions, "transition")
         page.add(f"{loadables}; {changes} between GPU and DLA")
     unknown = document.unknown_cost
-    _predicted(page, document.predicted, unknown)
-    _unknown(page, unknown)
-    why = Counter(filter(None, (text.unsure(la.dla) for la in document.layers)))
+    _add_predicted(page, document.predicted, unknown)
+    _add_unknown(page, unknown)
+    why = Counter(filter(None, (text.uncertainty(la.dla) for la in document.layers)))
     if disputed := why["sources disagree"]:
         page.add(f"Sources disagree on {counted(disputed, 'verdict')} (--by-layer shows them)")
     if silent := why["no source covers this release"]:
@@ -208,9 +210,9 @@ def _add_verdict(page: Page, document: Check) -> None:
     _add_sparsity(page, document.sparsity)
 
 
-def _predicted(page: Page, predicted: Forecast | None, unknown: Sequence[UnknownCost]) -> None:
+def _add_predicted(page: Page, predicted: Forecast | None, unknown: Sequence[UnknownCost]) -> None:
     """Adds the prediction, and how many layers of ``unknown`` cost it leaves out."""
-    less = _less(unknown)
+    less = _unknown_suffix(unknown)
     if predicted is None:
         if unknown:
             page.add("predicted latency unknown: no layer that takes time has a cost model")
@@ -232,11 +234,11 @@ def _predicted(page: Page, predicted: Forecast | None, unknown: Sequence[Unknown
         )
 
 
-def _less(unknown: Sequence[UnknownCost]) -> str:
+def _unknown_suffix(unknown: Sequence[UnknownCost]) -> str:
     return f", not counting {counted(len(unknown), 'layer')} of unknown cost" if unknown else ""
 
 
-def _unknown(page: Page, layers: Sequence[UnknownCost]) -> None:
+def _add_unknown(page: Page, layers: Sequence[UnknownCost]) -> None:
     if not layers:
         return
     named = listed([f"{row.layer} ({row.operator})" for row in layers], _NAMED)
@@ -280,7 +282,7 @@ def _groups(document: Check, *, ok: bool) -> list[_Group]:
     return sorted(groups.values(), key=lambda group: (-group.fixes.total(), group.reason.rule))
 
 
-def _reason(page: Page, group: _Group) -> None:
+def _add_reason(page: Page, group: _Group) -> None:
     layer, reason = group.layer, group.reason
     name = layer.name
     # an inserted layer has no node; the user knows its origin
@@ -297,7 +299,7 @@ def _reason(page: Page, group: _Group) -> None:
     page.add(f"source: {reason.source}", indent=4, hang=2, style="dim")
 
 
-def _memory(page: Page, document: Check) -> None:
+def _add_memory(page: Page, document: Check) -> None:
     """Adds the pools of the largest loadable and of a core, and the loadables beyond a limit."""
     held = document.memory
     if held:
@@ -325,7 +327,7 @@ def _memory(page: Page, document: Check) -> None:
         page.add(f"and {counted(more, 'more limit')}, see --json", indent=2)
 
 
-def _buckets(page: Page, document: Check) -> None:
+def _add_buckets(page: Page, document: Check) -> None:
     """Adds the listed shapes of a range, and its cost."""
     if not document.buckets or document.range is None:
         return
@@ -358,33 +360,30 @@ def _add_fixes(page: Page, document: Check) -> None:
     if faster or (combined and timed):
         page.add()
         page.add("Fixes that shorten the predicted latency", style="bold")
-        _listed(page, document, faster, 1)
-        _together(page, document, combined)
+        _add_fix_list(page, document, faster, 1)
+        _add_joint_fix(page, document, combined)
     if rest:
         page.add()
         # a fix would save less than the prediction's error, or the GPU alone is faster
         none = " but may not be faster than today's fastest placement" if timed else ""
         page.add(f"Fixes that put more layers on the DLA{none}", style="bold")
-        _listed(page, document, rest, 1 + len(faster))
-        _together(page, document, None if timed else combined)
+        _add_fix_list(page, document, rest, 1 + len(faster))
+        _add_joint_fix(page, document, None if timed else combined)
 
 
-def _together(page: Page, document: Check, fix: Fix | None) -> None:
+def _add_joint_fix(page: Page, document: Check, fix: Fix | None) -> None:
     if fix:
         rules = " and ".join(fix.rules)
         page.add(f"{rules} together: {_gain(fix, document)}", indent=2, hang=3)
 
 
-def _listed(page: Page, document: Check, some: Sequence[Fix], first: int) -> None:
+def _add_fix_list(page: Page, document: Check, some: Sequence[Fix], first: int) -> None:
     for number, fix in enumerate(some, first):
-        page.add(f"{number}. {_fix(fix, document)}", indent=2, hang=3)
+        rules = " and ".join(fix.rules)
+        layers = counted(len(fix.layers), "layer")
+        page.add(f"{number}. {rules}, {layers}: {_gain(fix, document)}", indent=2, hang=3)
         if fix.rewrites:
             page.add(f"apply with edgekit rewrite: {', '.join(fix.rewrites)}", indent=5, hang=2)
-
-
-def _fix(fix: Fix, document: Check) -> str:
-    rules = " and ".join(fix.rules)
-    return f"{rules}, {counted(len(fix.layers), 'layer')}: {_gain(fix, document)}"
 
 
 def _gain(fix: Fix, document: Check) -> str:
@@ -442,10 +441,10 @@ def check_layers(document: Check, *, width: int | None = None, colour: bool = Fa
         page.add(
             f"predicted latency {text.microseconds(total)}: the layers above plus "
             f"{text.microseconds(rest)} for starting loadables, transitions and "
-            f"conversions{_less(unknown)}. Layers of 0 µs are fused with another layer",
+            f"conversions{_unknown_suffix(unknown)}. Layers of 0 µs are fused with another layer",
             hang=2,
         )
-        _unknown(page, unknown)
+        _add_unknown(page, unknown)
     return str(page)
 
 
@@ -457,21 +456,21 @@ def check_one_layer(document: LayerCheck, *, width: int = WIDTH, colour: bool = 
         stands = document.layers
         page.add("it is part of:" if stands else "no layer corresponds to it")
     if loadable := document.loadable:
-        _whole(page, loadable, document.layers)
+        _add_loadable(page, loadable, document.layers)
         return str(page)
     name = document.name
     named = any(name == layer.name or name in layer.origin for layer in document.layers)
     if not (named or document.folded or len(document.layers) == 1):
-        _several(page, document)
+        _add_layer_list(page, document)
         return str(page)
     for number, layer in enumerate(document.layers):
         if number:
             page.add()
-        _layer(page, layer)
+        _add_layer(page, layer)
     return str(page)
 
 
-def _several(page: Page, document: LayerCheck) -> None:
+def _add_layer_list(page: Page, document: LayerCheck) -> None:
     """Adds the layers of a glob or a module, a line each."""
     layers = document.layers
     page.add(document.name, style="bold")
@@ -490,7 +489,7 @@ def _several(page: Page, document: LayerCheck) -> None:
     names_in_columns(page, list(rows[0]), rows, right=("predicted",))
 
 
-def _whole(page: Page, loadable: PredictedLoadable, layers: Sequence[LayerFacts]) -> None:
+def _add_loadable(page: Page, loadable: PredictedLoadable, layers: Sequence[LayerFacts]) -> None:
     """Adds a loadable: its device, its memory, its layers by name."""
     page.add(loadable.name, style="bold")
     total = sum(layer.macs for layer in layers)
@@ -509,7 +508,7 @@ def _whole(page: Page, loadable: PredictedLoadable, layers: Sequence[LayerFacts]
         page.add(f"{layer.name}  {layer.kind}", indent=4, hang=2)
 
 
-def _layer(page: Page, layer: LayerFacts) -> None:
+def _add_layer(page: Page, layer: LayerFacts) -> None:
     page.add(layer.name, style="bold")
     rows = [("kind", f"{layer.kind} (ONNX {layer.op}), {layer.precision.upper()}")]
     if layer.nodes:
@@ -574,7 +573,7 @@ def _value(value: object) -> str:
 
 def _verdict_words(layer: LayerFacts) -> str:
     words = "can run on the DLA" if layer.dla.ok else "cannot run on the DLA"
-    if why := text.unsure(layer.dla):
+    if why := text.uncertainty(layer.dla):
         words += f" ({why})"
     if layer.dla.ok and layer.placed == "GPU":
         rule = layer.dropped or _NO_SLOT

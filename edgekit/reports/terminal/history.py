@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from edgekit.benchmark.statistics import tails
+from edgekit.benchmark.statistics import sparse_percentiles
 from edgekit.reports import text
 from edgekit.reports.comparison import compared_values, headline
 from edgekit.reports.text import Page, names_in_columns
@@ -86,8 +86,8 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
 def _settings(results: Sequence[Result]) -> list[str]:
     """Returns for each result the settings that are not the same in all results."""
     flat = [
-        {key: describe_value(value) or ABSENT for key, value in write(one.settings).items()}
-        for one in results
+        {key: describe_value(value) or ABSENT for key, value in write(result.settings).items()}
+        for result in results
     ]
     keys = dict.fromkeys(key for one in flat for key in one)
     other = [key for key in keys if len({one.get(key) for one in flat}) > 1]
@@ -117,7 +117,10 @@ def result_text(result: Result) -> str:
         ("marks", ", ".join(result.marks)),
         ("clock", document.clock or ""),
         ("verdict", result.verdict or ""),
-        *(("", one.message) for one in (document.verdict.reasons if document.verdict else ())),
+        *(
+            ("", reason.message)
+            for reason in (document.verdict.reasons if document.verdict else ())
+        ),
         ("board", f"{_board(result)} {result.host}".strip()),
         ("target", f"{document.target or ''} {result.power_mode or ''}".strip()),
         ("precision", document.precision or ""),
@@ -171,7 +174,7 @@ def _frames(result: Result) -> int:
 
 def _tail(value: float | None, name: str, frames: int) -> str:
     """Returns a percentile, by the rule of all tables: "-" or with a "*" if frames are few."""
-    found = tails(frames) if frames else None
+    found = sparse_percentiles(frames) if frames else None
     if found is None or value is None:
         return _ms(value)
     return ABSENT if name in found.empty else _ms(value) + "*" * (name in found.few)
@@ -181,8 +184,8 @@ def _latency(latency: Mapping[str, float], frames: int) -> str:
     # the median is the p50 by its other name
     values = {k: v for k, v in latency.items() if k != "p50" or "median" not in latency}
     cells = [f"{key} {_tail(value, key, frames)}" for key, value in values.items()]
-    few = frames and set(tails(frames).few) & set(values)
-    footnote = f" (* fewer than {tails(frames).least} frames beyond)" if few else ""
+    few = frames and set(sparse_percentiles(frames).few) & set(values)
+    footnote = f" (* fewer than {sparse_percentiles(frames).least} frames beyond)" if few else ""
     return ", ".join(cells) + footnote
 
 

@@ -54,7 +54,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -
     return found
 
 
-def named(rows: Iterable[tuple[str, str]], style: str = "") -> Table:
+def name_value_table(rows: Iterable[tuple[str, str]], style: str = "") -> Table:
     """Returns a table of names and values."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)

@@ -32,8 +32,10 @@ def log_text(
     _rules(page, document)
     most = None if verbose else _MOST
     log = document.log
-    loadables = [f"{one.name}" for one in log.loadables]
-    on_gpu = [f"{one.name} ({one.kind})" if one.kind else one.name for one in log.gpu_layers]
+    loadables = [f"{loadable.name}" for loadable in log.loadables]
+    on_gpu = [
+        f"{layer.name} ({layer.kind})" if layer.kind else layer.name for layer in log.gpu_layers
+    ]
     for title, names in (("On the DLA", loadables or log.capable), ("On the GPU", on_gpu)):
         if names:
             page.add()

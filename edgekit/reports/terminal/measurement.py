@@ -14,15 +14,15 @@ from edgekit.placement.buckets import shape_text
 from edgekit.reports import text
 from edgekit.reports.facts import (
     baseline_word,
-    few_words,
     flat_facts,
+    footnote_words,
     latency_shown,
-    power_of,
+    reported_power,
 )
 from edgekit.reports.schema import Line
-from edgekit.reports.terminal.layout import command, named, paragraph, table
+from edgekit.reports.terminal.layout import command, name_value_table, paragraph, table
 from edgekit.text import counted, sentence
-from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken, SegmentTimes
+from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken
 from edgekit_device.board.power import PowerReport
 from edgekit_device.protocol.codec import write
 
@@ -43,7 +43,11 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
 
     Values that its loader did not report are left out.
     """
-    yield from _head(bench)
+    where = f" on {bench.board.name}" if bench.board and bench.board.name else ""
+    kind = ", ".join(filter(None, (bench.target, bench.precision)))
+    yield paragraph(f"{bench.name or 'bench'}{where} ({kind}): {bench.clock}", style="bold")
+    if bench.clock == "cpu-measured":
+        yield paragraph("measured on a CPU, reference backend; not a board time", style="yellow")
     if not bench.latency_ms:
         yield paragraph(bench.note or "nothing was measured")
         return
@@ -53,25 +57,17 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
         yield ""
     yield from _times(bench, bench.latency_ms)
     yield ""
-    yield named((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
+    yield name_value_table((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
     if unseen := bench.verdict.unchecked if bench.verdict else ():
-        yield named((("not seen:", one) for one in unseen), style="dim")
+        yield name_value_table((("not seen:", one) for one in unseen), style="dim")
     if on_cpu:  # not a board's time: the verdict on this CPU's time is a footnote
         yield ""
         yield from _verdict(bench.verdict, on_cpu=on_cpu)
     notes = bench.notes
     if (monitor := bench.monitor) and monitor.log:
-        notes = [*notes, *(f"{monitor.log}: {one}" for one in monitor.warnings)]
-    for one in notes:
-        yield paragraph(f"note: {sentence(one)}")
-
-
-def _head(bench: Bench) -> Iterator[RenderableType]:
-    where = f" on {bench.board.name}" if bench.board and bench.board.name else ""
-    kind = ", ".join(filter(None, (bench.target, bench.precision)))
-    yield paragraph(f"{bench.name or 'bench'}{where} ({kind}): {bench.clock}", style="bold")
-    if bench.clock == "cpu-measured":
-        yield paragraph("measured on a CPU, reference backend; not a board time", style="yellow")
+        notes = [*notes, *(f"{monitor.log}: {warning}" for warning in monitor.warnings)]
+    for note in notes:
+        yield paragraph(f"note: {sentence(note)}")
 
 
 def _verdict(verdict: Verdict | None, *, on_cpu: bool) -> Iterator[RenderableType]:
@@ -100,24 +96,19 @@ def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
     segments = bench.segments
     if len(segments) > 1:
         several = len({one.lane for one in segments}) > 1
-        rows += [
-            (f"  {_segment(one, several)}", one.latency_ms)
-            for one in segments[:_SEGMENTS]
-            if one.latency_ms
-        ]
+        for segment in segments[:_SEGMENTS]:
+            if segment.latency_ms:
+                plan = text.plan_prefix(segment.lane, several)
+                name = f"  {plan}segment {segment.index} ({segment.device})"
+                rows.append((name, segment.latency_ms))
     shown = latency_shown(bench)
     cells = [[name, *(_milliseconds(times.get(one)) for one in shown)] for name, times in rows]
     head = ["median" if name == "median" else label for name, label in shown.items()]
     yield table(["ms", *head], cells, "l" + "r" * len(shown))
-    if few := few_words(bench):
+    if few := footnote_words(bench):
         yield paragraph(few, style="dim")
     if len(segments) > _SEGMENTS:
         yield paragraph(f"and {counted(len(segments) - _SEGMENTS, 'more segment')}")
-
-
-def _segment(segment: SegmentTimes, several: bool) -> str:
-    plan = text.plan_prefix(segment.lane, several)
-    return f"{plan}segment {segment.index} ({segment.device})"
 
 
 def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
@@ -131,9 +122,9 @@ def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
         yield (
             "streams",
             "; ".join(
-                f"{one.stream + 1}: {text.significant(one.throughput_qps)}/s, "
-                f"{counted(one.iterations, 'frame')}"
-                for one in bench.streams
+                f"{stream.stream + 1}: {text.significant(stream.throughput_qps)}/s, "
+                f"{counted(stream.iterations, 'frame')}"
+                for stream in bench.streams
             ),
         )
     if cold := bench.cold:
@@ -156,19 +147,19 @@ def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
     if predicted and bench.clock == "board-measured":
         share = 1000 * latency["median"] / predicted
         yield "predicted", f"{text.microseconds(predicted)}; the median is {share:.2f}x that"
-    for one in bench.trtexec.engines if bench.trtexec else ():
-        if one.difference is not None:
+    for engine in bench.trtexec.engines if bench.trtexec else ():
+        if engine.difference is not None:
             yield (
                 "trtexec",
-                f"{one.device} {one.index}: median {one.trtexec_ms:.3f} ms "
-                f"({one.compared}), ours {one.ours_ms:.3f} ms "
-                f"({100 * one.difference:+.1f} %)",
+                f"{engine.device} {engine.index}: median {engine.trtexec_ms:.3f} ms "
+                f"({engine.compared}), ours {engine.ours_ms:.3f} ms "
+                f"({100 * engine.difference:+.1f} %)",
             )
 
 
 def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
     """Yields the board's clocks, temperature and power mode during the measurement."""
-    sampled = power_of(bench)
+    sampled = reported_power(bench)
     series = sampled.series if sampled else {}
     if clocks := _spans(series.get("clocks_mhz") or (), "MHz"):
         yield "clocks", clocks

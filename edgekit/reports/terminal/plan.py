@@ -62,7 +62,9 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
     for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
         label, show = METRICS[key]
         if key == "energy_uj":
-            label = _both_rates(before.rate_hz, after.rate_hz)
+            label = text.energy_words(before.rate_hz)
+            if before.rate_hz != after.rate_hz:
+                label = f"{label}; then {text.rate_words(after.rate_hz)}"
         by = document.difference[key].percent
         change = ABSENT if by is None else text.change(by)
         rows.append([label, show(old_figures[key]), show(new_figures[key]), change])
@@ -91,12 +93,6 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
         yield paragraph(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
 
 
-def _both_rates(before: float | None, after: float | None) -> str:
-    """Returns the frame rates of two plans' energies."""
-    old = text.energy_words(before)
-    return old if before == after else f"{old}; then {text.at_rate(after)}"
-
-
 @group()
 def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
     """Returns an ``edgekit.plan-table/1`` as text."""
@@ -121,7 +117,7 @@ def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
                 text.significant(row.throughput_qps),
                 text.energy(row.energy_uj),
                 ABSENT if row.latency_us is None else percent(plan.dla_share, 0),
-                _short(plan, row.latency_us),
+                _proof_word(plan, row.latency_us),
             ]
         )
     head = [
@@ -145,7 +141,7 @@ def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
 
 
-def _short(plan: PlanProof, latency_us: float | None) -> str:
+def _proof_word(plan: PlanProof, latency_us: float | None) -> str:
     """Returns "optimal" with its restrictions, or the gap.
 
     "cost unknown" if no layer has a known time.
@@ -173,7 +169,7 @@ def pareto_text(document: Pareto) -> Iterator[RenderableType]:
                 *(METRICS[key][1](shown[key]) for key in keys),
                 f"{point.dla_layers:,}",
                 f"{point.loadables:,}",
-                _short(point, point.latency_us),
+                _proof_word(point, point.latency_us),
             ]
             for point, shown in zip(document.points, figures, strict=True)
         ],
@@ -208,7 +204,7 @@ def why_text(document: Why) -> Iterator[RenderableType]:
         yield paragraph(f"- {reason}")
     dla = document.dla
     yield ""
-    unsure = f" ({why})" if (why := text.unsure(dla)) else ""
+    unsure = f" ({why})" if (why := text.uncertainty(dla)) else ""
     yield paragraph(f"verdict: {'can' if dla.ok else 'cannot'} run on a DLA{unsure}")
     for broken in dla.reasons:
         yield paragraph(f"{broken.rule}: {broken.message}", indent=2)
@@ -219,8 +215,8 @@ def why_text(document: Why) -> Iterator[RenderableType]:
         yield paragraph(f"runs as one kernel with {', '.join(others)}")
     yield ""
     yield from _costs(document)
-    yield from _binds(document)
-    yield from _otherwise(document)
+    yield from _binding_limits(document)
+    yield from _alternative(document)
 
 
 @group()
@@ -297,7 +293,7 @@ def _costs(document: Why) -> Iterator[RenderableType]:
         )
 
 
-def _binds(document: Why) -> Iterator[RenderableType]:
+def _binding_limits(document: Why) -> Iterator[RenderableType]:
     yield ""
     if not document.binds:
         yield paragraph("No constraint matters: the plan would be no better without them.")
@@ -316,7 +312,7 @@ def _binds(document: Why) -> Iterator[RenderableType]:
         )
 
 
-def _otherwise(document: Why) -> Iterator[RenderableType]:
+def _alternative(document: Why) -> Iterator[RenderableType]:
     other = document.otherwise
     yield ""
     if other.difference is None:
@@ -398,7 +394,7 @@ def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableTyp
 
 def _lanes(document: Plans, width: int) -> list[str]:
     """Returns a row of letters for each device, and their meanings."""
-    names = [one.name for one in document.networks]
+    names = [network.name for network in document.networks]
     letters = dict(zip(names, "ABCDEFGHIJKLMNOP", strict=False))
     label = max(map(len, document.utilisation)) + 2
     columns = width - label - 2

@@ -98,7 +98,7 @@ def sensitivity_text(
 
 def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
     """Yields the modules, limited to a readable number of levels of the tree."""
-    deep = {one.module: len(enclosing(one.module)) - 1 for one in modules}
+    deep = {module.module: len(enclosing(module.module)) - 1 for module in modules}
     levels = sorted(set(deep.values()))
     fits = [
         level for level in levels if sum(one <= level for one in deep.values()) <= _LAYERS_SHOWN
@@ -108,15 +108,15 @@ def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
         ("worst SNR", "cosine", "kernels", "device", "not INT8", "module"),
         [
             (
-                "" if one.cosine is None else decibels(one.snr_db, one.snr_db is None),
-                "" if one.cosine is None else f"{one.cosine:.6f}",
-                f"{one.kernels:,}",
-                ", ".join(one.devices),
-                f"{one.floats:,}" if one.floats else "",
-                "  " * deep[one.module] + (one.module or "(the network)"),
+                "" if module.cosine is None else decibels(module.snr_db, module.snr_db is None),
+                "" if module.cosine is None else f"{module.cosine:.6f}",
+                f"{module.kernels:,}",
+                ", ".join(module.devices),
+                f"{module.floats:,}" if module.floats else "",
+                "  " * deep[module.module] + (module.module or "(the network)"),
             )
-            for one in modules
-            if deep[one.module] <= most
+            for module in modules
+            if deep[module.module] <= most
         ],
         "rrrlr",
     )

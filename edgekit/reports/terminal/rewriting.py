@@ -13,7 +13,6 @@ from edgekit.reports.text import WIDTH
 from edgekit.text import ABSENT, counted, sentence
 
 if TYPE_CHECKING:
-    from edgekit.placement.check_document import BriefCheck
     from edgekit.placement.rewrite_document import Rewriting
     from edgekit.rewriting.catalogue import RewriteList
     from edgekit.rewriting.graph import Applied
@@ -39,11 +38,17 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
         yield paragraph("nothing to rewrite")
     for item in document.approximations:
         yield paragraph(item.note, style="yellow")
-    rows: list[Sequence[str]] = [_layers(document)]
     both = document.before, document.after
+    on_dla = (f"{one.dla_layers} of {one.layers}" for one in both)
+    rows: list[Sequence[str]] = [("layers on the DLA", *on_dla)]
     rows.append(("loadables", *(str(one.loadables) for one in both)))
     rows.append(("transitions", *(str(one.transitions) for one in both)))
-    rows.append(("predicted latency", *map(_latency, both)))
+    predictions = (one.predicted for one in both)
+    latencies = (
+        ABSENT if prediction is None else text.microseconds(prediction.auto_us)
+        for prediction in predictions
+    )
+    rows.append(("predicted latency", *latencies))
     yield table(("", "before", "after"), rows, "lrr")
     for note in document.notes:
         yield paragraph(f"note: {sentence(note)}", style="yellow")
@@ -112,14 +117,3 @@ def _kind(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
 
 def _error(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1e}"
-
-
-def _layers(document: Rewriting) -> tuple[str, str, str]:
-    before, after = (
-        f"{one.dla_layers} of {one.layers}" for one in (document.before, document.after)
-    )
-    return "layers on the DLA", before, after
-
-
-def _latency(part: BriefCheck) -> str:
-    return ABSENT if part.predicted is None else text.microseconds(part.predicted.auto_us)

@@ -75,7 +75,7 @@ def _rule(rule: ExplainedRule) -> list[tuple[str, str]]:
 
 def _rule_fixes(rule: ExplainedRule) -> list[tuple[str, str]]:
     """Returns the fix, or a fix for each kind of layer; ``check`` gives the first that fits."""
-    several = [f"{one.case}: {one.fix}" for one in rule.fixes]
+    several = [f"{fix.case}: {fix.fix}" for fix in rule.fixes]
     found = [("" if number else "fix", text) for number, text in enumerate(several or [rule.fix])]
     if rule.effect == "refuse" and not rule.network:
         found.append(

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from edgekit.benchmark.document import ReportedBench
-from edgekit.bundles.files import PackedBundle
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
@@ -25,7 +24,7 @@ from edgekit.placement.profiles.measured import time_source
 from edgekit.reference.accuracy import SegmentMeasures
 from edgekit.reports import text
 from edgekit.reports.buckets import HEAD, SIDES, TITLE, bucket_rows, range_lines
-from edgekit.reports.document import advantage, comparison
+from edgekit.reports.document import advantage_text, comparison
 from edgekit.reports.facts import (
     PERCENTILES,
     built_line,
@@ -70,7 +69,7 @@ def prediction_table(
     Args:
         rows: From ``comparison``.
         objective: The plan's objective.
-        brings: From ``advantage``.
+        brings: From ``advantage_text``.
         source: Source of the plan's times, from ``time_source``; "" for predicted.
         unknown: Number of layers with unknown cost, which the figures leave out.
         rate_hz: Frames per second of the energies; None: back to back.
@@ -179,7 +178,7 @@ def _accuracy(accuracy: Accuracy) -> str:
     if not accuracy.constant:
         cell += ("\n" if cell else "") + ", ".join(parts)
     cell += f"\non {data}" if data else ""
-    cell += "".join(f"\n{one}" for one in part_words(accuracy))
+    cell += "".join(f"\n{part}" for part in part_words(accuracy))
     segments = accuracy.segments
     several = text.several_plans(segment.lane for segment in segments)
     cell += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
@@ -214,12 +213,6 @@ def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
     return lines
 
 
-def _bundle(bundle: PackedBundle) -> str:
-    full, stripped = bundle.bytes, bundle.stripped_bytes
-    share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
-    return f"{text.size(full)}, {text.size(stripped)} without weights{share}"
-
-
 def _compared(baseline: MoreComparison | RefusedComparison) -> str:
     from edgekit.reports.comparison import headline, refused_words
 
@@ -240,7 +233,9 @@ def terminal_summary(report: Report, console: Console) -> None:
     if report.accuracy:
         rows.append(("Against FP32", _accuracy(report.accuracy)))
     if report.bundle:
-        rows.append(("Bundle", _bundle(report.bundle)))
+        full, stripped = report.bundle.bytes, report.bundle.stripped_bytes
+        share = f" ({percent(stripped / full)})" if full and stripped is not None else ""
+        rows.append(("Bundle", f"{text.size(full)}, {text.size(stripped)} without weights{share}"))
     if report.refit:
         same = "outputs equal those of the build with weights bit for bit"
         words = {True: same, False: "outputs differ", None: "not compared"}
@@ -266,9 +261,9 @@ def terminal_summary(report: Report, console: Console) -> None:
         f"TensorRT {report.tensorrt}",
     ]
     console.print()
-    for one in report.answers():
-        style = "bold red" if one.ok is False else "bold"
-        console.print(Text(text.clean(one.words), style=style), width=width)
+    for answer in report.answers():
+        style = "bold red" if answer.ok is False else "bold"
+        console.print(Text(text.clean(answer.words), style=style), width=width)
     console.print()
     console.print(
         Panel(
@@ -333,7 +328,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         prediction_table(
             rows,
             plan.objective,
-            advantage(plan, rows),
+            advantage_text(plan, rows),
             time_source(plan.measured),
             len(plan.unknown_cost),
             plan.rate_hz,
@@ -479,7 +474,7 @@ def _loadables(plan: Plan) -> Table:
 def _reformats(plan: Plan) -> Iterator[str]:
     several = len(plan.plans) > 1
     for number in range(len(plan.plans)):
-        own = [one for one in plan.reformats if one.plan == number]
+        own = [reformat for reformat in plan.reformats if reformat.plan == number]
         total = text.microseconds(sum(one.us for one in own))
         whose = f"plan {number + 1}: " if several else ""
         yield f"{whose}{counted(len(own), 'reformat')} on the GPU, {total}"

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network.graph import Node, form, proto_of
+from edgekit.network.graph import Node, form, node_proto
 from edgekit.network.loading.load import stub
 from edgekit.network.session import lent_value, open_session
 from edgekit.rewriting.graph import RewriteGraph
@@ -95,7 +95,7 @@ def started(
         large: True if more than one thread makes it faster.
     """
     ends = {name: (graph.dtype(name), graph.shape(name)) for name in outputs}
-    return start_session(graph.opset, map(proto_of, nodes), known, feeds, ends, large)
+    return start_session(graph.opset, map(node_proto, nodes), known, feeds, ends, large)
 
 
 def start_session(

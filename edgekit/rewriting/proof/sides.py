@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Node, form, proto_of
+from edgekit.network.graph import Node, form, node_proto
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.float64.evaluate import computed, evaluate
 from edgekit.rewriting.graph import NewConstant, RewriteGraph, RewriteStep
@@ -422,7 +422,7 @@ class _Form:
         for side in _SIDES:
             for node, read, written in self.rows[side]:
                 proto = onnx.NodeProto()
-                proto.CopyFrom(proto_of(node))
+                proto.CopyFrom(node_proto(node))
                 proto.ClearField("name")
                 proto.input[:] = [self.called(side, at) for at in read]
                 proto.output[:] = [self.called(side, at) for at in written]

@@ -28,9 +28,9 @@ def resize(shape, *, scales=None, sizes=None, opset=13, **attrs):
 
 def found(model, op):
     """The attributes of a model's nodes of one operator."""
-    from edgekit.network.graph import node_of
+    from edgekit.network.graph import read_node
 
-    return [dict(node_of(item).attrs) for item in model.proto.graph.node if item.op_type == op]
+    return [dict(read_node(item).attrs) for item in model.proto.graph.node if item.op_type == op]
 
 
 def names(model):
