@@ -35,59 +35,6 @@ def bench(**measured):
     return handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
 
 
-def counters(document, name):
-    return [
-        (e["ts"], e["args"]["value"])
-        for e in document["traceEvents"]
-        if e["ph"] == "C" and e["name"] == name
-    ]
-
-
-def test_a_board_s_monitor_is_counters_on_the_frames_clock():
-    document = sound(bench(**monitor_samples.measured()))
-    # frames begin 0.25 s in: the sample before is the value at 0, the next one comes 0.05 s later
-    found = counters(document, "power VDD_GPU_SOC (mW)")
-    assert [value for _, value in found] == [5000.0] * 8
-    assert [at for at, _ in found[:3]] == [0.0, 50_000.0, 150_000.0]
-    assert counters(document, "dla0 active")[0] == (0.0, 1.0)
-    assert counters(document, "CPU load (%)")[0][1] == 20.0
-    labels = [e["args"]["labels"] for e in document["traceEvents"] if e["name"] == "process_labels"]
-    assert labels[-1] == "edgekit_device's clock, as for single frames"
-
-
-def test_a_monitor_that_cannot_be_aligned_says_so():
-    document = sound(bench(monitor=monitor_samples.monitor()))
-    labels = [e["args"]["labels"] for e in document["traceEvents"] if e["name"] == "process_labels"]
-    assert labels[-1].startswith("not aligned")
-    assert counters(document, "power VDD_GPU_SOC (mW)")[:2] == [(0.0, 4000.0), (1e6, 4000.0)]
-
-
-def test_the_segments_of_a_frame_are_linked_by_a_flow():
-    document = sound(bench())
-    steps = [e for e in document["traceEvents"] if e.get("cat") == "flow" and e["pid"] == 1]
-    assert {e["ph"] for e in steps} == {"s", "t", "f"}
-    by_flow = {}
-    for step in steps:
-        by_flow.setdefault(step["id"], []).append(step)
-    assert len(by_flow) == 3
-    assert all(len({e["tid"] for e in flow}) > 1 for flow in by_flow.values())
-
-
-def test_copies_have_a_track_and_may_come_before_the_first_segment():
-    copies = [
-        {"frame": 0, "phase": "h2d", "start_us": -100.0, "duration_us": 40.0},
-        {"frame": 0, "phase": "d2h", "start_us": 500.0, "duration_us": 20.0},
-    ]
-    plain, moved = sound(bench()), sound(bench(copies=copies))
-    first, later = (
-        min(e["ts"] for e in d["traceEvents"] if (e.get("cat"), e["pid"]) == ("segment", 1))
-        for d in (plain, moved)
-    )
-    assert later - first == pytest.approx(100.0)
-    found = [(e["name"], e["ts"]) for e in moved["traceEvents"] if e.get("cat") == "copy"]
-    assert found == [("h2d", 0.0), ("d2h", 600.0)]
-
-
 def test_clocks_that_know_the_time_of_day_meet(tmp_path):
     own = RunTrace("bench", Trace.model_validate(bench(**monitor_samples.measured())))
     export = open_export(engine_run(tmp_path / "a.sqlite"))

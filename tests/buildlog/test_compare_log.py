@@ -60,7 +60,7 @@ def test_attention_is_placed_as_the_builder_places_it(script: ModuleType, precis
     """Shuffles, candidates, slots: three products that stand side by side are one loadable, those
     of the next block are another, and in INT8 only those join that read one tensor."""
     lines = attention_log(precision)
-    network, found = script.compared(lines)
+    network, found = script.compare_network(lines)
     wrong = [(x.layer, x.predicted, x.builder) for x in found.layers if x.status != "agree"]
     assert wrong == []
     log = parse_log(lines)
@@ -79,7 +79,7 @@ def test_what_the_log_says_otherwise_is_reported(script: ModuleType) -> None:
         "[DlaLayer] /encoder.1/Add_1", "[GpuLayer] ELEMENTWISE: /encoder.1/Add_1"
     )
     said = said.replace("Switching to GPU for layer /encoder.1/Add_1\n", "nothing\n")
-    _, found = script.compared(said.splitlines())
+    _, found = script.compare_network(said.splitlines())
     assert [layer.layer for layer in found.disagreements] == ["/encoder.1/Add_1"]
 
 
@@ -105,7 +105,7 @@ def test_it_reads_packed_logs_and_prints(
 def test_constant_nodes_and_axes_that_are_inputs(script: ModuleType, order: str) -> None:
     """In edgekit_device's order of a line's parts, and in trtexec's."""
     lines = PARSED.replace("[TRT] [V] ", order).splitlines()
-    model = script.model_of(lines)
+    model = script.read_model(lines)
     assert [node.op_type for node in model.graph.node if node.op_type != "ConstantOfShape"] == [
         "Conv",
         "Relu",
@@ -118,7 +118,7 @@ def test_constant_nodes_and_axes_that_are_inputs(script: ModuleType, order: str)
         "Add",
     ]
     assert model.opset_import[0].version == 18
-    network, _ = script.compared(lines)
+    network, _ = script.compare_network(lines)
     assert {layer.name: layer.kind for layer in network.layers} == {
         "conv": "CONVOLUTION",
         "relu": "ACTIVATION",

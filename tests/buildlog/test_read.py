@@ -13,28 +13,9 @@ import pytest
 from edgekit.buildlog.parser import parse_log
 from edgekit.buildlog.reading import read_log
 from edgekit.errors import UsageError
-from edgekit_device.protocol.codec import write
-from tests.buildlog.logs import FOLDER, text
+from tests.buildlog.logs import text
 
 NAME = "trt103_trtexec_verbose.log"
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_encodings_and_line_ends(tmp_path: Path, encoding: str, end: str) -> None:
-    file = tmp_path / "build.log"
-    file.write_bytes(text(NAME).replace("\n", end).encode(encoding))
-    assert write(read_log(file)) == write(read_log(FOLDER / NAME))
-
-
-def test_bytes_that_are_no_text_and_a_cut_last_line(tmp_path: Path) -> None:
-    file = tmp_path / "build.log"
-    data = text(NAME).encode()
-    end = data.index(b"successfully offloaded") + 9
-    file.write_bytes(b"\xff\x00\x80 junk\n" + data[:end] + b"\xc3")
-    log = read_log(file)
-    assert len(log.capable) == 3
-    assert log.evidence == "capability"
 
 
 def test_a_log_through_a_pipe(tmp_path: Path) -> None:
@@ -45,23 +26,6 @@ def test_a_log_through_a_pipe(tmp_path: Path) -> None:
     log = read_log(pipe)
     writer.join()
     assert len(log.loadables) == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b"", "log.empty"),
-        (b"hello\nworld\n", "log.unknown"),
-        (bytes(range(256)) * 50, "log.unknown"),
-    ],
-)
-def test_what_is_no_log(tmp_path: Path, content: bytes, code: str) -> None:
-    file = tmp_path / "x.log"
-    file.write_bytes(content)
-    with pytest.raises(UsageError) as caught:
-        read_log(file)
-    assert (caught.value.code, caught.value.where) == (code, str(file))
-    assert caught.value.hint
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:

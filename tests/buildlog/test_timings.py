@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog.reading import read_timings
 from edgekit.buildlog.timings import TimingParser, Timings
-from edgekit.errors import UsageError
 from tests.buildlog import timing_log as tl
 
 
@@ -184,22 +181,6 @@ def test_a_log_cut_anywhere_says_less_and_never_fails() -> None:
         assert timed >= before
         before = timed
     assert before == 5
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-def test_encodings(tmp_path: Path, encoding: str) -> None:
-    file = tmp_path / "build.log"
-    file.write_text("\r\n".join(tl.stem()), encoding=encoding)
-    log, found = read_timings(file)
-    assert (len(found.units), log.device, log.loadables[0].name) == (2, "Orin", tl.LOADABLE)
-
-
-def test_what_is_no_log(tmp_path: Path) -> None:
-    file = tmp_path / "x.log"
-    file.write_text("nothing of TensorRT's\n")
-    with pytest.raises(UsageError) as caught:
-        read_timings(file)
-    assert caught.value.code == "log.unknown"
 
 
 @pytest.mark.parametrize(

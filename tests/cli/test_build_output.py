@@ -11,9 +11,7 @@ from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison
 from edgekit_device.build.request import TimingCacheUse
 from tests.pipeline.nets import small_config
-from tests.reports.test_built import BUILT
-
-ORIN = "jetson-agx-orin-64gb"
+from tests.reports.handmade_run import BUILT
 
 
 def output_of(capsys, *arguments):
@@ -111,29 +109,3 @@ def test_what_builds_can_be_strict(tmp_path, monkeypatch, name):
 def test_a_bundle_that_is_there_cannot_be_built_strictly(tmp_path):
     with pytest.raises(UsageError, match="builds nothing"):
         main.app(["deploy", str(small_config(tmp_path)), "--strict", "--bundle", "a.ekb"])
-
-
-@pytest.mark.parametrize(
-    ("key", "says"),
-    [
-        ("sparsity: perhaps", "build.sparsity: expected"),
-        ("tactic_sources: [MAGIC]", "build.tactic_sources.0: unknown value 'MAGIC'"),
-        ("preview_features: {FASTER: true}", "FASTER"),
-        ("max_aux_streams: -1", "build.max_aux_streams"),
-        ("tiling_optimization_level: 2", "build.tiling_optimization_level"),
-        ("weight_streaming: 512", "build.weight_streaming"),
-        ("fp8: true", "BuilderFlag.FP8 (build.fp8): the GPU of jetson-agx-orin-64gb has compute"),
-        ("typing: strong\n  bf16: true\n  weight_streaming: true", "DLA_HYBRID"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_at_their_line(key, says, tmp_path, capsys):
-    config = small_config(tmp_path, precision="fp16")
-    lines = len(config.read_text().splitlines())
-    config.write_text(f"{config.read_text()}build:\n  backend: tensorrt\n  {key}\n")
-    with pytest.raises(SystemExit) as caught:
-        main.main(["build", str(config), "-q"])
-    error = capsys.readouterr().err
-    assert caught.value.code == 2
-    assert says in error
-    last = lines + 2 + len(key.splitlines())
-    assert f"{config.name}:{last}:" in error or f"{config.name}:{lines + 3}:" in error

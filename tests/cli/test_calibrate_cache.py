@@ -9,9 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgekit.cli import main
 from edgekit.network.loading.load import load
 from edgekit.quantize.caches import load_cache, make_cache, write_cache
+from tests.command_line import typed
 from tests.pipeline.nets import CONFIG, small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -27,12 +27,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     write_cache(make_cache(dict.fromkeys(names, 0.5), "10.3"), tmp_path / "small.cache")
 
     def output_of(*arguments: object, status: int = 0) -> str:
-        with pytest.raises(SystemExit) as caught:
-            main.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out + captured.err
+        found = typed(*arguments, status=status)
+        return found.out + found.err
 
     return output_of
 

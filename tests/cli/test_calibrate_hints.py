@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.cli import main
+from tests.command_line import typed
 from tests.pipeline.nets import small_net
 from tests.quantize.qdq_nets import residual
 
@@ -15,19 +15,11 @@ CALIBRATE = ("calibrate", "small.onnx", "-t", ORIN)
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch):
     small_net(tmp_path / "small.onnx")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
-
-    def output_of(*arguments, status=0):
-        with pytest.raises(SystemExit) as caught:
-            main.main(list(arguments))
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        return captured
-
-    return output_of
+    return lambda *arguments, status=0: typed(*arguments, status=status)
 
 
 def test_a_slip_of_an_action(run, tmp_path):

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from edgekit.cli import main
+from tests.command_line import typed
 from tests.pipeline.nets import small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -22,19 +22,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capsys):
+def run(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
-
-    def output_of(*arguments: str, status: int = 0) -> tuple[str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main.main([*arguments, "-q"])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out, captured.err
-
-    return output_of
+    return lambda *arguments, status=0: typed(*arguments, "-q", status=status)[1:]
 
 
 BASE = ("calibrate", "small.onnx", "-t", ORIN, "--sensitivity")
@@ -89,25 +80,6 @@ def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
     assert document["proposal"]["reached"] is False
     assert document["proposal"]["fp16_layers"] == []
     assert "500" in document["shortfall"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--sensitivity", "--accuracy", "cosine"), "METRIC=MIN"),
-        (("--sensitivity", "--accuracy", "psnr=3"), "METRIC=MIN"),
-        (("--sensitivity", "--accuracy", "cosine=nan"), "METRIC=MIN"),
-        (("--accuracy", "cosine=0.9"), "--sensitivity"),
-        (("--write-config", "x.yaml"), "--sensitivity"),
-        (("--sensitivity", "--write-config", "x.yaml"), "no accuracy"),
-        (("--sensitivity", "--save", "x.cache"), "cannot be combined with --save"),
-        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "small.onnx"), "would"),
-        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "no/x.yaml"), "folder"),
-    ],
-)
-def test_options_that_make_no_sense(run, options, message):
-    _, error = run("calibrate", "small.onnx", "-t", ORIN, *options, status=2)
-    assert message in error
 
 
 def test_a_configuration_in_another_folder_builds_from_there(run, folder):

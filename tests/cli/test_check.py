@@ -17,6 +17,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as lowering
 from edgekit.reports.text import microseconds
 from edgekit.text import percent
+from tests.command_line import typed
 from tests.dla.builder import Builder
 from tests.pipeline.nets import CONFIG, small_net
 
@@ -30,16 +31,8 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
-    def output_of(*arguments: object, status: int = 0) -> str:
-        with pytest.raises(SystemExit) as caught:
-            main.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out
-
-    return output_of
+def run():
+    return lambda *arguments, status=0: typed(*arguments, status=status).out
 
 
 def flat(text: str) -> str:
@@ -64,41 +57,6 @@ def test_text_and_json_say_the_same(model, run):
     assert "\x1b" not in text
 
 
-def test_the_contracts_keys_are_there(model, run):
-    document = json.loads(run("check", model, "-t", ORIN, "--json"))
-    assert set(document) >= {
-        "schema",
-        "model",
-        "target",
-        "precision",
-        "tensorrt",
-        "layers",
-        "candidates",
-        "loadables",
-        "summary",
-        "predicted",
-        "transitions",
-        "fixes",
-        "memory",
-        "warnings",
-    }
-    assert set(document["summary"]) == {"layers", "dla_layers", "gpu_layers", "dla_macs_fraction"}
-    for layer in document["layers"]:
-        assert set(layer) >= {
-            "name",
-            "kind",
-            "nodes",
-            "from",
-            "dla",
-            "placed",
-            "graph_output",
-            "macs",
-            "weight_bytes",
-            "output_bytes",
-        }
-    assert set(document["predicted"]["layers"]) == {layer["name"] for layer in document["layers"]}
-
-
 def test_a_configuration_is_checked_as_its_model_is(model, run):
     config = model.with_name("small.yaml")
     config.write_text(CONFIG.format(target=ORIN, precision="int8", objective="latency"))
@@ -112,8 +70,8 @@ def test_a_release_is_picked_by_tensorrt_or_jetpack(model, run):
     by_jetpack = json.loads(run("check", model, "-t", ORIN, "--jetpack", "6.2", "--json"))
     by_release = json.loads(run("check", model, "-t", ORIN, "--tensorrt", "10.3", "--json"))
     assert by_jetpack["summary"] == by_release["summary"]
-    for typed in ("10.3.0", "010.3"):
-        spelled = json.loads(run("check", model, "-t", ORIN, "--tensorrt", typed, "--json"))
+    for release in ("10.3.0", "010.3"):
+        spelled = json.loads(run("check", model, "-t", ORIN, "--tensorrt", release, "--json"))
         assert spelled == by_release
     assert by_jetpack["tensorrt"] == by_release["tensorrt"] == "10.3"
     without = run("check", model, "-t", ORIN, "--tensorrt", "10.9")
@@ -238,28 +196,6 @@ def test_a_gate_points_to_the_text_only_where_it_was_not_printed(gate, model, ca
         assert ("without --json" in capsys.readouterr().err) == hinted
 
 
-def test_a_comparison_with_a_log_is_a_part_of_the_document(model, run, tmp_path):
-    log = tmp_path / "build.log"
-    log.write_text("[TRT] ---------- Layers Running on GPU ----------\n[TRT] [GpuLayer] conv2\n")
-    alone = json.loads(run("check", model, "-t", ORIN, "--json"))
-    output_of = json.loads(run("check", model, "-t", ORIN, "--compare-log", log, "--json"))
-    compared = output_of.pop("compare")
-    assert output_of == alone
-    assert compared["schema"] == "edgekit.compare-log/1"
-    assert [one["layer"] for one in compared["layers"]] == [one["name"] for one in alone["layers"]]
-
-
-def test_sparsity_reads_weights_only_on_request(model, run):
-    document = json.loads(run("check", model, "-t", ORIN, "--json"))
-    assert {row["share"] for row in document["sparsity"]["convolutions"]} == {None}
-    output_of = json.loads(run("check", model, "-t", ORIN, "--sparsity", "--json"))
-    assert output_of["schema"] == "edgekit.sparsity/1"
-    # random weights: no group of four has two zeros
-    assert {row["share"] for row in output_of["convolutions"]} == {0.0}
-    text = run("check", model, "-t", ORIN, "--sparsity")
-    assert all(row["layer"] in text for row in output_of["convolutions"])
-
-
 def test_a_convolution_near_the_buffers_limit_is_warned_of(run, tmp_path):
     # a kernel of 7 x 7 x 512 bytes takes one bank; 512 / 32 vectors of 128 columns are 512
     # entries a row, so its seven rows take 14 of 256 entries each
@@ -341,35 +277,12 @@ def test_a_strongly_typed_release_is_warned_of(model, run):
     assert "strongly typed" in output_of
 
 
-def test_only_one_view_at_a_time(model, run):
-    run("check", model, "-t", ORIN, "--layer", "conv2", "--by-layer", status=2)
-
-
-def test_a_cache_leaves_layers_without_scales_in_fp16(model, run):
-    cache = model.with_name("calib.cache")
-    cache.write_text("TRT-100300-EntropyCalibration2\nx: 3c010a14\nc1: 3d010a14\n")
-    document = json.loads(
-        run("check", model, "-t", ORIN, "--cache", cache, "--layer", "conv2", "--json")
-    )
-    assert document["layers"][0]["precision"] == "fp16"
-    run("check", model, "-t", ORIN, "--cache", cache.with_name("none.cache"), status=2)
-
-
 def test_gates_hold_after_the_whole_answer(model, run):
     arguments = ("check", model, "-t", ORIN, "--precision", "fp32", "--fail-under", "0.5")
     out = run(*arguments, "--json", status=1)
     assert json.loads(out)["schema"] == "edgekit.check/1"
     run("check", model, "-t", ORIN, "--max-loadables", "0", status=1)
     run("check", model, "-t", ORIN, "--fail-under", "10", "--max-loadables", "16")
-
-
-@pytest.mark.parametrize(
-    "gate",
-    [("--fail-under", text) for text in ("nan", "inf", "100.5", "-1", "many")]
-    + [("--max-loadables", text) for text in ("-1", "1.5")],
-)
-def test_a_gate_that_means_nothing_is_wrong_usage(gate, model, run):
-    assert run("check", model, "-t", ORIN, *gate, status=2) == ""
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
@@ -440,25 +353,6 @@ def test_what_tensorrt_fuses_into_a_layer_is_reported_in_words(run, tmp_path):
     assert "RESHAPE (shape 1x2x3x5x7) then TRANSPOSE (perm 0 2 1 3 4, shape 1x3x2x5x7)" in output_of
     assert "{" not in output_of
     assert "(1, 2" not in output_of
-
-
-@pytest.mark.whole
-def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
-    net = Builder(x=[1, 8, 6, 6])
-    path = net.save(tmp_path, net.add("Relu", "act", "x"))
-    config, out = tmp_path / "c.yaml", tmp_path / "out"
-    config.write_text(
-        f"version: 1\nname: a\nmodel: {{onnx: {path.name}}}\ntarget: {ORIN}\nprecision: fp16\n"
-        "calibration: {count: 2}\n"
-    )
-    with pytest.raises(SystemExit) as caught:
-        main.main(["report", str(config), "--out", str(out)])
-    captured = capsys.readouterr()
-    assert caught.value.code == 0, captured.err
-    assert "could run on the DLA" in captured.err
-    page = (out / "report.html").read_text()
-    assert "of the MACs" not in captured.err + captured.out + page
 
 
 def test_a_network_of_unknown_cost_has_no_latency(run, tmp_path):

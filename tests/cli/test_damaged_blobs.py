@@ -69,6 +69,7 @@ def test_a_deployment_mends_a_damaged_blob(bench: Bench) -> None:
     assert again["outputs"] == first["outputs"]
 
 
+@pytest.mark.whole
 def test_a_damaged_refit_gives_no_answer_and_is_mended_by_the_refit(bench: Bench) -> None:
     bench.deploy()
     other = bench.config.parent / "other.onnx"

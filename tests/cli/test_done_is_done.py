@@ -67,6 +67,7 @@ def test_the_release_that_serves_is_not_deployed_again(bench: Bench) -> None:
     assert jobs(bench) == before + 1
 
 
+@pytest.mark.whole
 @pytest.mark.boards
 @pytest.mark.usefixtures("warm_boards")
 def test_a_refit_that_was_done_is_not_done_again(bench: Bench) -> None:

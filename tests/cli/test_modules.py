@@ -214,6 +214,7 @@ def test_sensitivity_and_trace_group_by_module(config: str, tmp_path: Path) -> N
     assert any(path.startswith("classifier") for path in named)
 
 
+@pytest.mark.few(1)
 def test_a_report_has_the_tree_of_modules(config: str, tmp_path: Path) -> None:
     made = edgekit.report(config, out=tmp_path / "out")
     report = made.report

@@ -45,15 +45,6 @@ def test_what_was_a_folder_before_is_not_taken_for_a_page(tmp_path, monkeypatch,
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", [*RUNS, "bundle", "infer", "report"])
-def test_a_file_for_the_folder_of_a_run_is_wrong_usage(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    error = refused([name, "net.yaml", "--out", "file"], capsys)
-    assert "--out file: it is a file, not a folder" in error
-    assert "hint: give a folder" in error
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_the_folder_as_it_was_named_before_works_and_warns(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from edgekit.config.changes import ChangedPlacement, read_changes
 from edgekit.config.loader import open_config
 from edgekit.errors import GateError
 from edgekit.pipeline.steps.plan import plan_identity
-from edgekit.text import read_size
+from tests.network.onnx_making import make
 from tests.pipeline.nets import small_config, small_net
 
 BOARD = "jetson-agx-orin-64gb"
@@ -72,25 +72,6 @@ def test_pins_of_the_command_line_come_after_the_files(folder, capsys, tmp_path)
     assert devices(plan(capsys, config, "--pin", "conv2=DLA"))["conv2"] == "DLA0"
 
 
-def test_questions_are_one_document_each(capsys):
-    why = small(capsys, "--why", "conv2")
-    assert (why["schema"], why["layer"]) == ("edgekit.why/1", "conv2")
-    what_if = small(capsys, "--what-if", "pin conv* GPU; mode 30W; max_loadables 4")
-    assert what_if["schema"] == "edgekit.whatif/1"
-    assert what_if["changes"] == ["pin conv* GPU", "mode 30W", "max_loadables 4"]
-    assert (what_if["before"]["power_mode"], what_if["after"]["power_mode"]) == ("MAXN", "30W")
-    front = small(capsys, "--pareto", "latency,energy")
-    assert front["schema"] == "edgekit.pareto/1"
-    assert front["complete"]
-    pairs = [(point["latency_us"], point["energy_uj"]) for point in front["points"]]
-    assert pairs == sorted(pairs)
-    assert [energy for _, energy in pairs] == sorted((e for _, e in pairs), reverse=True)
-    best = small(capsys)["predicted"]["latency_us"]
-    assert pairs[0][0] == pytest.approx(best, rel=1e-4)
-    least = small(capsys, "--objective", "energy")["predicted"]["energy_uj"]
-    assert pairs[-1][1] == pytest.approx(least, rel=1e-4)
-
-
 def test_each_row_of_a_table_is_one_plan(capsys):
     rows = small(capsys, "--modes", "maxn,15W", "--targets", f"{BOARD},jetson-orin-nano-8gb")[
         "rows"
@@ -148,13 +129,8 @@ def test_a_core_that_the_engine_does_not_drive_is_the_reason(capsys):
 
 
 def test_a_layer_is_found_by_a_node_that_loading_removed(folder, capsys):
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"], name="id")],
-        "g",
-        *([helper.make_tensor_value_info(name, 1, [1, 3, 8, 8])] for name in "xy"),
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), folder / "id.onnx")
+    same = helper.make_node("Identity", ["x"], ["y"], name="id")
+    onnx.save(make([same], {"x": [1, 3, 8, 8]}, ["y"]), folder / "id.onnx")
     assert plan(capsys, "id.onnx", "-t", BOARD, "--why", "id")["nodes"] == ["id"]
     error = plan(capsys, "id.onnx", "-t", BOARD, "--why", "no", status=2)["error"]
     assert error["where"] == "id.onnx"
@@ -187,63 +163,6 @@ def test_a_report_of_the_plan_alone(folder, capsys):
     assert "predicted" in page.lower()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--pin", "conv1"], "GLOB=DEVICE"),
-        (["--pin", ""], "GLOB=DEVICE"),
-        (["--pin", "=GPU"], "GLOB=DEVICE"),
-        (["--pin", "conv1=TPU"], "DLA0"),
-        (["--pin", "nothing*=GPU"], "matches no layer"),
-        (["--bound", "latency=3"], "unknown bound 'latency' did you mean 'latency_us'? --bound"),
-        (["--bound", "latency_us=soon"], "NAME=VALUE"),
-        (["--bound", "latency_us=-3"], "-3.0 is too small (more than 0)  --bound"),
-        (["--bound", "gpu_us=3", "--bound", "gpu_us=4"], "twice"),
-        (["--pool", "sram=4096"], "managed_sram"),
-        (["--pool", "vram=4096"], "unknown pool 'vram'"),
-        (["--pool", "local_dram=3TiB"], "size write 64MiB, 512KiB or a number of bytes --pool"),
-        (["--pool", "local_dram=3MiB"], "power of two"),
-        (["--pool", "local_dram=much"], "not a size"),
-        (["--max-loadables", "0"], "--max-loadables"),
-        (["--pareto", "latency"], "two metrics"),
-        (["--pareto", "latency,"], "empty name"),
-        (["--pareto", "latency,latency_us"], "two different metrics"),
-        (["--pareto", "latency,enrgy"], "energy"),
-        (["--why", "conv9"], "conv"),
-        (["--why", "conv1", "--what-if", "mode 30W"], "--why and --what-if"),
-        (["--what-if", " ; "], "changes nothing"),
-        (["--what-if", "pin conv1"], "pin GLOB DEVICE"),
-        (["--what-if", "move conv1"], "changes are: pin GLOB DEVICE, unpin GLOB"),
-        (["--what-if", "unpin conv1"], "there are none"),
-        (["--what-if", "cores many"], "cores none"),
-        (["--what-if", "objective fast"], "objective"),
-        (["--modes", "99W"], "this board's modes are"),
-        (["--modes", "all,MAXN"], "cannot be combined"),
-        (["--targets", "nothing"], "unknown target"),
-        (["--dla-cores", "0,0"], "names a core twice"),
-        (["--modes", "all", "--report", "x.html"], "--modes and --report"),
-        (["--problem", "p.json"], "--problem no longer exists"),
-        (["--profile", "missing.json"], "missing.json"),
-        (["--layer-info", "layers.json"], "placement.profile"),
-        (["--profile", "small.onnx"], "binary"),
-    ],
-)
-def test_wrong_options_are_one_clear_error(arguments, words, capsys):
-    document = small(capsys, *arguments, status=2)
-    error = document["error"]
-    assert words in f"{error['message']} {error['hint']} {error['where']}"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [([], "Missing argument"), (["--profile", "build.log"], "needs the model")],
-)
-def test_without_a_model(arguments, words, capsys):
-    error = plan(capsys, *arguments, status=2)["error"]
-    assert words in error["message"]
-    assert "edgekit plan" in error["hint"]
-
-
 def test_changes_become_keys_of_the_configuration(folder):
     config = open_config(
         "small.onnx", target=BOARD, placement={"pin": [{"layers": "a", "device": "GPU"}]}
@@ -264,13 +183,6 @@ def test_changes_become_keys_of_the_configuration(folder):
     assert open_config(config, **read.options()).file.build.mode == "hybrid"
     given = open_config(config, placement={"gpu": False}, build={"mode": "split"})
     assert given.file.build.mode == "split"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("64MiB", 1 << 26), ("4096", 4096), (" 1 gib", 1 << 30), ("2KiB", 2048)]
-)
-def test_sizes(text, size):
-    assert read_size(text) == size
 
 
 def test_every_request_and_the_profiles_content_are_part_of_what_a_plan_depends_on(folder):

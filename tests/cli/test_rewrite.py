@@ -10,13 +10,12 @@ import onnx
 import pytest
 
 import edgekit
-from edgekit.cli import main
 from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit.network.writing import save
 from edgekit.rewriting.proof.prove import Proof
 from edgekit.rewriting.provenance import verification
-from edgekit.rewriting.rules.order import REWRITES
+from tests.command_line import typed
 from tests.pipeline.nets import small_config, small_net
 from tests.rewriting.nets import net, node, weight
 
@@ -32,17 +31,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capsys):
+def run(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
 
     def output_of(*arguments: object, status: int = 0) -> str:
-        with pytest.raises(SystemExit) as caught:
-            main.main([*map(str, arguments), "-q"])
-        captured = capsys.readouterr()
-        assert caught.value.code == status, captured.err
-        assert "Traceback" not in captured.err
-        return captured.out or captured.err
+        found = typed(*arguments, "-q", status=status)
+        return found.out or found.err
 
     return output_of
 
@@ -118,18 +113,6 @@ def test_rewrites_are_chosen_by_name(run):
     )
 
 
-def test_the_list(run):
-    document = json.loads(run("rewrite", "--list", "--json"))
-    assert document["schema"] == "edgekit.rewrite-list/1"
-    text = run("rewrite", "--list")
-    for item in REWRITES:
-        assert item.name in text
-    assert "raise-opset" in text
-    names = [row["name"] for row in document["rewrites"]]
-    assert sorted(names) == sorted(["raise-opset", *(item.name for item in REWRITES)])
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_an_approximation_is_applied_when_allowed_and_its_error_is_reported(run, folder):
     tensors = {"w": weight(8, 3, 1, 1), "v": weight(4, 8, 1, 1), "r": 2**0.5, "one": 1.0, "k": 0.5}
     nodes = [
@@ -166,20 +149,6 @@ def test_an_approximation_is_applied_when_allowed_and_its_error_is_reported(run,
     assert "no limit" in run("rewrite", "gelu.onnx", "--verify", "approx.json")
 
 
-@pytest.mark.parametrize("record", ["rewrite.json", "out.onnx"])
-def test_proofs_are_repeated(run, written, record):
-    text = run("rewrite", "small.onnx", "--verify", record)
-    assert "the recorded network" in text
-    document = json.loads(run("rewrite", "small.onnx", "--verify", record, "--json"))
-    assert document["schema"] == "edgekit.verified/1"
-    assert document["holds"]
-    assert document["record"] == record
-    assert document == {
-        **edgekit.verify_rewrites("small.onnx", record).to_json(),
-        "model": "small.onnx",
-    }
-
-
 def test_a_proof_that_fails_exits_1_after_its_document(run, written, monkeypatch):
     monkeypatch.setattr(verification, "prove", lambda *a, **k: Proof(0.25, 0.0))
     out = run("rewrite", "small.onnx", "--verify", "rewrite.json", "--json", status=1)
@@ -195,22 +164,6 @@ def test_another_model_and_what_is_no_record_exit_2(run, written, folder):
     assert code("small.onnx", "--verify", "missing.json") == "rewrite.record"
     (folder / "bad.json").write_text("[[[")
     assert code("small.onnx", "--verify", "bad.json") == "rewrite.record"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["small.onnx", "--list"],
-        ["--list", "--verify", "out.onnx"],
-        [],
-        ["small.onnx", "--verify", "out.onnx", "-o", "x.onnx"],
-        ["small.onnx", "--verify", "out.onnx", "--allow-approx", "a"],
-        ["small.onnx"],
-    ],
-    ids=str,
-)
-def test_options_that_make_no_sense_together(run, arguments):
-    assert "hint" in run("rewrite", *arguments, status=2)
 
 
 def test_an_interrupt_leaves_no_half_of_a_file(run, folder, monkeypatch):

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli.main import app
-from edgekit.errors import BoardError, EnvironmentLack, UsageError
+from edgekit.errors import BoardError, UsageError
 from edgekit_device.deployment.status import BoardStatus
 from edgekit_device.install import Resumed
-from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.journal import HistoryEntry, TakenBack
@@ -98,43 +97,6 @@ class Serving(FakeBoard):
         return (OLD,)
 
 
-def test_status_as_a_table_and_as_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lend(monkeypatch, Serving("lab"))
-    assert app(["status", "lab"]) == 0
-    text = capsys.readouterr().out
-    for word in ("lab", "net", NEW, OLD, "committed"):
-        assert word in text
-    assert app(["status", "lab", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "edgekit.status/1"
-    (board,) = document["boards"]
-    assert (board["board"], board["reachable"], board["error"]) == ("lab", True, None)
-    assert board["apps"]["net"]["current"] == NEW
-    assert board["free_bytes"] == 1000
-
-
-def test_a_board_that_is_away_is_a_row_and_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lend(monkeypatch, Serving("one"), Serving("two", down=True))
-    config = config_of(tmp_path, "one", "two")
-    for command in ("status", "releases"):
-        with pytest.raises(EnvironmentLack) as caught:
-            app([command, config])
-        assert caught.value.exit_code == 3
-        text = capsys.readouterr().out
-        assert NEW in text
-        assert "not reached" in text
-        with pytest.raises(EnvironmentLack) as caught:
-            app([command, config, "--json"])
-        assert caught.value.printed
-        one, two = json.loads(capsys.readouterr().out)["boards"]
-        assert (one["reachable"], two["reachable"]) == (True, False)
-        assert two["error"]["code"] == "board.unreachable"
-
-
 def test_status_carries_on_what_was_cut_off_and_reports_how_to_watch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,46 +110,6 @@ def test_status_carries_on_what_was_cut_off_and_reports_how_to_watch(
     board.requested.clear()
     assert app(["status", "lab"]) == 0  # somebody is at work on it now
     assert board.requested == []
-
-
-def test_status_says_why_it_went_back_and_shows_nothing_but_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board = Serving("lab", "rolled-back")
-    board.error = Failure("health.latency", "too slow [red]\x1b[31m here", "", "")
-    lend(monkeypatch, board)
-    assert app(["status", "lab"]) == 0
-    text = capsys.readouterr().out
-    assert "too slow [red]\\x1b[31m here (health.latency)" in " ".join(text.split())
-    assert "\x1b" not in text
-
-
-def test_releases_say_which_one_serves(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lend(monkeypatch, Serving("lab"))
-    assert app(["releases", "lab"]) == 0
-    rows = {line.split()[2]: line for line in capsys.readouterr().out.splitlines()[1:]}
-    assert "serves" in rows[NEW]
-    assert "previous" in rows[OLD]
-
-
-def test_releases_mark_what_was_taken_back_and_say_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board = Serving("lab")
-    board.back = TakenBack(RETAINED, WHEN, "too many false alarms")
-    lend(monkeypatch, board)
-    assert app(["releases", "lab"]) == 0
-    text = capsys.readouterr().out
-    (row,) = [line for line in text.splitlines() if "taken back" in line and "was" not in line]
-    assert RETAINED in row
-    note = f"lab: net: {RETAINED} was rolled back at {WHEN}: too many false alarms"
-    assert note in " ".join(text.split())
-    assert app(["releases", "lab", "--json"]) == 0
-    (shown,) = json.loads(capsys.readouterr().out)["boards"]
-    backs = {one["id"]: one.get("taken_back") for one in shown["apps"]["net"]["releases"]}
-    assert backs == {OLD: None, NEW: None, RETAINED: write(board.back)}
 
 
 def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(
@@ -205,25 +127,6 @@ def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["app"]) == ("edgekit.rollback/1", "net")
     assert (document["boards"][0]["from"], document["boards"][0]["to"]) == (NEW, OLD)
-
-
-def test_remove_reports_what_went_and_what_the_board_refuses(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lend(monkeypatch, Serving("lab"))
-    assert app(["remove", "lab", "--app", "net", "--release", OLD]) == 0
-    assert f"removed {OLD}" in capsys.readouterr().out
-    with pytest.raises(BoardError) as caught:
-        app(["remove", "lab", "--app", "net", "--release", NEW, "--json"])
-    assert (caught.value.code, caught.value.exit_code) == ("release.in-use", 4)
-    (board,) = json.loads(capsys.readouterr().out)["boards"]
-    assert (board["reachable"], board["removed"]) == (True, [])
-
-
-@pytest.mark.parametrize("command", ["status", "releases", "rollback", "remove"])
-def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app([command, "--help"]) == 0
-    assert f"edgekit {command} nvidia@10.0.0.7" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.boards

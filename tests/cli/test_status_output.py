@@ -6,72 +6,17 @@ import json
 import os
 import pty
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
-from edgekit.cli.boards import last_error, show, table
+from edgekit.cli.boards import show, table
 from edgekit.cli.main import app
-from edgekit.errors import BoardError, UsageError
+from edgekit.errors import UsageError
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.serving import LastError
-from edgekit_device.release.journal import HistoryEntry
-from tests.cli.board_fakes import answer, config_of, lend
+from tests.cli.board_fakes import config_of, lend
 from tests.cli.test_status import NEW, OLD, RETAINED, WHEN, Serving
-
-_CRASH = LastError("serve.crashed", "the worker died", "net", "", WHEN)
-
-
-def _line(id: str, state: str, **changes: Any) -> HistoryEntry:
-    entry = HistoryEntry(
-        "edgekit.rollback/1", id, "net", state, NEW, OLD, WHEN, "2026-01-03T00:00:00Z", None
-    )
-    return replace(entry, **changes)
-
-
-def _back() -> HistoryEntry:
-    error = Failure("rollback.asked", "too many\nfalse alarms", "", "")
-    return _line("77", "rolled-back", error=error)
-
-
-def test_a_servers_last_error_is_reported_as_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board = Serving("lab")
-    board.serving = replace(answer("serve").serving, release=NEW, last_error=_CRASH)
-    lend(monkeypatch, board)
-    assert app(["status", "lab"]) == 0
-    text = capsys.readouterr().out
-    assert f"the server's last error: {WHEN} the worker died (serve.crashed)" in text
-    assert "{" not in text
-    assert last_error(None) == ""
-
-
-def test_a_roll_back_is_reported_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board = Serving("lab")
-    board.history = [_line("1", "committed"), _back()]
-    lend(monkeypatch, board)
-    assert app(["status", "lab"]) == 0
-    text = capsys.readouterr().out
-    assert "rolled-back 2026-01-03T00:00:00Z" in text
-    assert f"rolled back at 2026-01-03T00:00:00Z from {NEW}: too many false alarms" in text
-    assert "committed" not in text
-    # what was deployed since is the news
-    board.history.append(_line("2", "committed"))
-    assert app(["status", "lab"]) == 0
-    text = capsys.readouterr().out
-    assert "committed" in text
-    assert "rolled" not in text
-    board.history, board.state, board.alive = [_back()], "soaking", True
-    assert app(["status", "lab"]) == 0
-    text = capsys.readouterr().out
-    assert "soaking" in text
-    assert "follow the deployment with: edgekit jobs attach 0123456789abcdef lab" in text
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
@@ -121,39 +66,6 @@ def test_on_a_narrow_terminal_words_stay_whole(
     assert (len(text.splitlines()) > 2) == (lines > 2)  # folded only where words have room
 
 
-def test_a_retained_release_that_loads_no_more_is_marked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    board = Serving("lab")
-    board.revoked = ["net"]
-    lend(monkeypatch, board)
-    assert app(["releases", "lab"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [("loads no more" in line) for line in lines[1:4]] == [False, False, True]
-    assert (
-        lines[4] == f"lab: net: {RETAINED} can no longer be loaded: it is revoked (edgekit trust)"
-    )
-    assert app(["releases", "lab", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["boards"][0]["apps"]["net"]["releases"]
-    assert [one["refused"] and one["refused"]["code"] for one in rows] == [
-        None,
-        None,
-        "bundle.revoked-signer",
-    ]
-
-
-def test_an_error_of_one_board_is_reported_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lend(monkeypatch, Serving("one"), Serving("two"))
-    with pytest.raises(BoardError, match="in use"):
-        app(["remove", "one", "--app", "net", "--release", NEW])
-    assert capsys.readouterr().out == ""
-    with pytest.raises(BoardError, match="in use"):
-        app(["remove", config_of(tmp_path, "one", "two"), "--release", NEW])
-    assert capsys.readouterr().out == "two: the release is in use\n"
-
-
 def test_remove_takes_the_name_of_a_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,35 +111,3 @@ def test_an_empty_path_is_not_the_folder_one_is_in(
 ) -> None:
     with pytest.raises(click.UsageError, match="it is empty"):
         app([words[0], "lab", *words[1:]])
-
-
-def test_the_removal_of_a_whole_application_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lend(monkeypatch, Serving("lab"))
-    assert app(["remove", "lab", "--app", "net", "--yes"]) == 0
-    assert capsys.readouterr().out == f"lab: removed application net and all its releases: {OLD}\n"
-
-
-@pytest.mark.parametrize("command", ["status", "releases", "trust"])
-def test_why_a_board_failed_is_reported_once_and_with_whether_it_answered(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    one, two, three = Serving("one"), Serving("two"), Serving("three", down=True)
-
-    def refuse(*given: object, **more: object) -> dict[str, Any]:
-        raise BoardError("it cannot", code="no.such")
-
-    for board in (one, two):
-        for name in ("status", "releases", "trust"):
-            monkeypatch.setattr(board, name, refuse)
-    lend(monkeypatch, one, two, three)
-    with pytest.raises(BoardError, match="it cannot"):
-        app([command, config_of(tmp_path, "one", "two", "three")])
-    text = capsys.readouterr().out
-    assert text.count("it cannot") == 1
-    assert (text.count("not reached"), text.count("nobody answers")) == (1, 1)
-    assert text.count("failed") == (1 if command == "trust" else 2)

@@ -33,16 +33,6 @@ def test_defaults():
     assert (build.strict, build.timing_cache, build.hardware_compatible) == (False, True, False)
 
 
-def test_everything_given():
-    build = read(
-        "build: {refit: [a, b], lean: embedded, constraints: obey, optimization_level: 5, "
-        "workspace_mib: 512, strict: true, timing_cache: false, strip: false}\n"
-    ).build
-    assert build.refit == ["a", "b"]
-    assert build.optimization_level == 5
-    assert build.strip is False
-
-
 @pytest.mark.parametrize(
     "given",
     [

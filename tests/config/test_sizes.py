@@ -6,25 +6,19 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from PIL import Image
 
 import edgekit
 from edgekit.errors import EdgekitError
+from tests.network.onnx_making import make
 
 ORIN = "jetson-agx-orin-64gb"
 
 
 def config(folder: Path, *lines: str, dims: tuple[int | str, ...] = ("batch", 3, "h", "w")) -> Path:
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["in.0"], ["y"])],
-        "g",
-        [value("in.0", TensorProto.FLOAT, dims)],
-        [value("y", TensorProto.FLOAT, None)],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(proto, folder / "net.onnx")
+    net = make([helper.make_node("Relu", ["in.0"], ["y"])], {"in.0": dims}, ["y"])
+    onnx.save(net, folder / "net.onnx")
     path = folder / "net.yaml"
     head = ["version: 1", "name: net", f"target: {ORIN}", "model:", "  onnx: net.onnx"]
     path.write_text("\n".join([*head, *lines]) + "\n")

@@ -4,12 +4,13 @@ import re
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from edgekit.config.loader import load_config
 from edgekit.config.template import write_template
 from edgekit.errors import ModelError, UsageError
 from tests import exports
+from tests.network.onnx_making import make
 from tests.pipeline.nets import small_net
 
 
@@ -26,26 +27,21 @@ def test_a_model_next_to_it_or_elsewhere(tmp_path):
 
 
 def test_open_sizes_are_named(tmp_path):
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["in: 0"], ["y"])],
-        "g",
-        [info("in: 0", TensorProto.FLOAT, ["N", 3, 8, 8])],
-        [info("y", TensorProto.FLOAT, None)],
-    )
-    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    def write(*sizes):
+        net = make([helper.make_node("Relu", ["in: 0"], ["y"])], {"in: 0": sizes}, ["y"])
+        onnx.save(net, tmp_path / "open.onnx")
+
+    write("N", 3, 8, 8)
     path = write_template(str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml")
     model = load_config(path).file.model
     # the batch alone is open: a shape would not let --batch give another
     assert (model.batch, model.shapes) == (1, {})
-    graph.input[0].CopyFrom(info("in: 0", TensorProto.FLOAT, ["N", 3, "h", 8]))
-    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    write("N", 3, "h", 8)
     write_template(
         str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml", overwrite=True
     )
     assert load_config(path).file.model.shapes == {"in: 0": [1, 3, 224, 8]}
-    graph.input[0].CopyFrom(info("in: 0", TensorProto.FLOAT, [2, 3, "h", 8]))
-    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    write(2, 3, "h", 8)
     write_template(
         str(tmp_path / "open.onnx"),
         "jetson-agx-orin-64gb",

@@ -1,7 +1,9 @@
-"""Code, exit code and place of the errors of bad inputs (errors.yaml); the words may change."""
+"""Code, exit code, place and options of the errors of bad inputs; their words may change."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,11 +128,14 @@ def test_bad_inputs(command, golden, tmp_path, monkeypatch: pytest.MonkeyPatch):
             made = MODELS[case["model"]](model)
             data = made if isinstance(made, bytes) else model.SerializeToString()
             (folder / "bad.onnx").write_bytes(data)
-        words = case["run"].replace(" O", " --target jetson-agx-orin-64gb").split()
+        words = shlex.split(case["run"].replace(" O", " --target jetson-agx-orin-64gb"))
         answer = command(*words)
         error = (answer.document or {}).get("error", {})
         where = str(error.get("where", "")).replace(str(folder), ".")
         found[name] = [error.get("code", ""), answer.exit, where]
+        if error.get("code") == "usage":  # also which options it names
+            named = re.findall(r"--[a-z][a-z-]*|[A-Z]+=[A-Z]+", error["message"] + error["hint"])
+            found[name].append(" ".join(sorted({*named} - {"--help"})))
     assert len(found) >= 60
     golden("errors", found)
 

@@ -196,7 +196,9 @@ def test_a_measurement_that_is_valid(golden: Golden) -> None:
 def test_build_logs_are_explained(
     commands: Commands, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parents[1] / "data" / "build_logs")
-    for name in ("trtexec", "ultralytics", "deepstream"):
-        commands(f"explain-log {name}", "explain-log", f"{name}.txt")
+    tests = Path(__file__).parents[1]
+    for folder, suffix in (("data/build_logs", ".txt"), ("buildlog/data", ".log")):
+        monkeypatch.chdir(tests / folder)
+        for path in sorted((tests / folder).glob(f"*{suffix}")):
+            commands(f"explain-log {path.stem}", "explain-log", path.name)
     golden("logs", commands.found)

@@ -20,9 +20,8 @@ from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.masks import mask
-from edgekit_device.detection.nms import suppress
 from edgekit_device.protocol.detection import Options
-from tests.detection.yolo import head_of, own_outputs, raw_maps, suppressed
+from tests.detection.yolo import head_of, own_outputs, raw_maps
 from tests.detection.yolov5 import network as network_with_anchors
 
 #: YAML files, and whether the network's own top-k chooses the boxes.
@@ -149,24 +148,6 @@ def test_ultralytics_own_export(
     assert len(head.classes) == 80
     if "half" not in options:
         decoded_as_its_own(model)
-
-
-def test_suppression_is_torchvisions() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch = pytest.importorskip("torch")
-        operators = pytest.importorskip("torchvision.ops")
-    random = np.random.default_rng(5)
-    corner, size = random.uniform(0, 400, (1500, 2)), random.uniform(20, 120, (1500, 2))
-    boxes = np.concatenate([corner, corner + size], axis=1).astype(np.float32)
-    scores = random.permutation(1500).astype(np.float32) / 1500
-    classes = random.integers(0, 3, 1500)
-    ours = suppress(boxes, scores, classes, 0.45, 1500)
-    tensors = [torch.from_numpy(value) for value in (boxes, scores, classes)]
-    theirs = operators.batched_nms(*tensors, 0.45)
-    assert ours.tolist() == theirs.tolist()
-    assert ours.tolist() == suppressed(boxes, scores, classes, 0.45)
-    assert 1500 > len(ours) > 200
 
 
 def test_masks_are_ultralytics(tmp_path: Path) -> None:

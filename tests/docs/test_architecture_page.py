@@ -22,10 +22,6 @@ def is_callable(name: str) -> bool:
     return callable(getattr(found, attribute, None))
 
 
-def test_the_page_is_short():
-    assert len(PAGE.read_text().splitlines()) <= 250
-
-
 def test_every_layer_of_the_imports_has_a_line():
     tables = re.findall(r"^\| (`[^|]*) \|", PAGE.read_text(), re.M)
     named = {name for cell in tables for name in re.findall(r"`([\w.]+)`", cell)}

@@ -7,10 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 
 from edgekit.cli.main import app
-from edgekit.config.schema import DeploySection
 from tests.cli.board_fakes import FakeBoard, config_of, job_row, lend
 from tests.pipeline.test_doctor import probe
 
@@ -34,9 +32,3 @@ def test_a_command(
     assert program == "edgekit"
     app(arguments)
     assert capsys.readouterr().out
-
-
-def test_the_configuration_is_one() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
-    (board,) = DeploySection.model_validate(yaml.safe_load(text)["deploy"]).boards
-    assert board.container is not None

@@ -1,7 +1,6 @@
 """The examples of docs/calibration.md on calibration caches run as they stand."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,6 @@ from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
 SECTION = re.search(r"\n## Calibration caches\n(.*?)(?=\n## |\Z)", PAGE, re.S)[1]
-
-
-def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
-    small_net(tmp_path / "model.onnx")
-    lines = [
-        line
-        for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S)
-        for line in block.splitlines()
-    ]
-    assert len(lines) == 5
-    for line in lines:
-        program, *arguments = shlex.split(line)
-        assert program == "edgekit"
-        with pytest.raises(SystemExit) as caught:
-            main.main([*arguments, "-q"])
-        captured = capsys.readouterr()
-        # diff says by its exit code that they differ
-        assert caught.value.code == (1 if "diff" in arguments else 0), captured.err
-        assert captured.out
 
 
 def test_the_message_is_the_one_that_a_plan_prints(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from edgekit.cli import main
 from tests.pipeline.nets import small_net
 
 ROOT = Path(__file__).parents[2]
@@ -182,34 +181,6 @@ def test_the_hook_checks_the_models_of_a_commit(repository: Path) -> None:
     done = commit()
     assert done.returncode == 1
     assert "3 of 3 models miss the limits" in done.stdout
-
-
-@pytest.mark.parametrize("line", [x for block in blocks("sh") for x in block.splitlines()])
-def test_the_page_s_commands(line: str, repository: Path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(repository)
-    program, *arguments = shlex.split(line)
-    assert program == "edgekit"
-    with pytest.raises(SystemExit) as end:
-        main.main(arguments)
-    assert not end.value.code, capsys.readouterr().err
-
-
-def test_int8_on_strongly_typed_releases_needs_nodes(repository: Path, monkeypatch, capsys) -> None:
-    """As the page says of JetPack 7.2.2: a plain file counts with the nodes that edgekit adds."""
-    monkeypatch.chdir(repository)
-    board = ("-t", "jetson-agx-orin-64gb", "--tensorrt", "11.4.1")
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as end:
-            main.main([*arguments, *board])
-        return int(end.value.code or 0), capsys.readouterr().out
-
-    code, shown = run("check", "model.onnx", "--fail-under", "90")
-    assert code == 0
-    assert "edgekit calibrate to-qdq" in " ".join(shown.split())
-    assert run("check", "model.onnx", "--fail-under", "90", "--precision", "fp16")[0] == 0
-    assert run("calibrate", "to-qdq", "model.onnx", "-o", "qdq.onnx")[0] == 0
-    assert run("check", "qdq.onnx", "--fail-under", "90")[0] == 0
 
 
 def test_the_page_s_workflow_and_hook_name_what_is_there() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from edgekit.cli import main
-from edgekit_device.release.journal import AFTER_SWITCH, BEFORE_SWITCH, ENDED
 from tests.pipeline.nets import small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text()
@@ -53,9 +52,3 @@ def test_the_commands_in_their_order(
     said = run(back)
     assert app["current"] in said["rollback"]
     assert app["current"] in said["remove"]
-
-
-def test_every_state_is_in_the_table() -> None:
-    section = PAGE.split("\n## States\n")[1].split("\n## ")[0]
-    states = re.findall(r"^\| `([\w-]+)`", section, re.M)
-    assert sorted(states) == sorted([*BEFORE_SWITCH, *AFTER_SWITCH, *ENDED])

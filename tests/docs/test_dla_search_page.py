@@ -135,13 +135,6 @@ def test_a_dispute_names_both_sides(opened: Opened) -> None:
 
 
 @pytest.mark.whole
-def test_code_is_shown_without_backticks(opened: Opened) -> None:
-    page = opened()
-    page.js("for (const one of document.querySelectorAll('details')) one.open = true")
-    assert "`" not in page.js("document.body.innerText")
-
-
-@pytest.mark.whole
 def test_search_and_filters(opened: Opened) -> None:
     page = opened()
     database = json.loads((PAGE.parent / "data" / "dla-support.json").read_text("utf-8"))
@@ -184,47 +177,6 @@ def test_the_address_keeps_the_filters_and_a_link_to_a_rule_keeps_the_module(
     )
     assert rows(page, "rules") == ["convolution.stride"]
     assert text(page, "answer").startswith("Yes")
-
-
-@pytest.mark.whole
-def test_the_keyboard_is_enough(opened: Opened) -> None:
-    page = opened()
-    reached = []
-    for _ in range(11):
-        page.key("Tab")
-        reached.append(page.js("document.activeElement.id || document.activeElement.localName"))
-    assert reached == [
-        "a",
-        "a",
-        "a",
-        "board",
-        "jetpack",
-        "operator",
-        "q",
-        "rule",
-        "tensorrt",
-        "precision",
-        "clear",
-    ]
-    page.js("document.getElementById('q').focus()")
-    for letter in "lrn":
-        page.key(letter)
-    assert rows(page, "operators") == ["LRN"]
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("width", [390, 760, 1200])
-def test_the_name_of_a_layer_is_in_one_piece(opened: Opened, width: int) -> None:
-    page = opened("", width)
-    broken = page.js(
-        "[...document.querySelectorAll('#operators td:nth-child(2)')].filter(cell => {"
-        "  const words = document.createRange(); const text = cell.firstChild;"
-        "  if (!text || text.data.includes(',')) return false;"
-        "  words.selectNodeContents(text);"
-        "  return words.getClientRects().length > 1; }).map(cell => cell.textContent)"
-    )
-    assert broken == []
-    assert page.js("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.whole

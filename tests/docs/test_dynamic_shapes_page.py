@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import edgekit
 from edgekit.cli import main
 from edgekit.config.loader import parse_config
 from edgekit.errors import ModelError
+from tests.docs.test_commands import open_sizes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dynamic-shapes.md").read_text()
 ORIN = "jetson-agx-orin-64gb"
 
 
 def write(folder: Path) -> Path:
-    info = helper.make_tensor_value_info
-    dims = ["batch", 3, "height", "width"]
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["boxes"]), helper.make_node("Relu", ["x"], ["scores"])],
-        "g",
-        [info("x", TensorProto.FLOAT, dims)],
-        [info(name, TensorProto.FLOAT, dims) for name in ("boxes", "scores")],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(proto, folder / "model.onnx")
+    open_sizes(folder)
     return folder / "model.onnx"
-
-
-def test_the_first_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (line,) = re.findall(r"```sh\n(.*)\n```", PAGE)
-    with pytest.raises(SystemExit) as caught:
-        main.main(shlex.split(line)[1:])
-    assert caught.value.code == 0
-    shown = capsys.readouterr().out
-    assert "Shapes of the range" in shown
-    assert "in one engine with 1 profile" in " ".join(shown.split())
 
 
 def test_the_error_is_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

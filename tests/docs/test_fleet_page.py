@@ -3,15 +3,12 @@
 import re
 import shlex
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
 
 from edgekit.cli import main
-from edgekit.cli.fleet import fleet_command
 from edgekit.fleet.inventory import load_inventory, select
-from edgekit.fleet.waves import State
 from tests.fleet.fleet_doubles import Boards
 from tests.pipeline.nets import small_config
 
@@ -75,20 +72,3 @@ def test_the_commands_run(folder, monkeypatch, capsys):
         assert caught.value.code == 0, captured.err
         assert "june" in captured.out
     assert len(boards.deployed) == len(boards.went_back) == 40
-
-
-@pytest.mark.parametrize("line", [line for text in blocks("sh")[1:] for line in text.splitlines()])
-def test_the_other_commands_are_understood(line, folder):
-    _, group, action, *arguments = shlex.split(line)
-    assert group == "fleet"
-    found = fleet_command.get_command(None, action)
-    found.make_context(action, arguments)
-
-
-def test_every_action_and_state_is_reported():
-    assert [
-        name
-        for name in fleet_command.commands
-        if f"`{name}" not in OURS and f"fleet {name}" not in PAGE.replace("\n", " ")
-    ] == []
-    assert [state for state in get_args(State) if f"`{state}`" not in OURS] == []

@@ -53,11 +53,3 @@ def test_the_example_and_its_record(
     assert manifest.requires is not None
     root = Root(record.parents[4])
     requirements.check_requires(root, manifest)
-
-
-def test_every_code_of_a_lack_is_in_the_table() -> None:
-    text = Path(requirements.__file__).read_text()
-    codes = {f"requires.{name}" for name in re.findall(r'_fail\(\s*"(\w+)"', text)}
-    codes |= {"requires.board", "requires.disk", "requires.memory"}
-    assert len(codes) == 8
-    assert codes <= set(re.findall(r"`(requires\.\w+)`", PAGE))

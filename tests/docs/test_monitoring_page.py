@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from edgekit_device.board.monitor import Sampler
-from edgekit_device.protocol.codec import write
-from tests.edgekit_device.board.monitor_lines import fake_board
-
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")
 DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
 
@@ -35,12 +31,3 @@ def test_the_python_examples(
     exec(board, names := dict[str, Any]())
     assert names["document"].busy_from_s < 0
     assert "proc" in capsys.readouterr().out
-
-
-def test_the_tables_name_the_keys(tmp_path: Path) -> None:
-    with Sampler(20, fake_board(tmp_path)) as sampler:
-        document = write(sampler.stop())
-    for key in document.keys() - {"schema"}:
-        assert re.search(rf"^\| [^|]*\b{key}\b", PAGE, re.M), key
-    for key in document["facts"]:
-        assert key in PAGE, key

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import yaml
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import edgekit
 from edgekit.cli.main import app
@@ -21,6 +21,7 @@ from edgekit.errors import EdgekitError
 from edgekit.network.session import session
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.load import user_model
+from tests.network.onnx_making import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 BLOCKS = {
@@ -37,16 +38,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         helper.make_node("MyOp", ["c"], ["m"], name="mine", domain="acme", stride=2),
         helper.make_node("Conv", ["m", "w"], ["y"], name="conv2"),
     ]
-    form = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [form("x", TensorProto.FLOAT, [1, 3, 32, 32])],
-        [form("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(values, "v"), numpy_helper.from_array(more, "w")],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    weights = {"v": values, "w": more}
+    model = make(nodes, {"x": [1, 3, 32, 32]}, ["y"], weights, domains=["acme"])
     onnx.save(model, tmp_path / "model.onnx")
     (tmp_path / "app.yaml").write_text(BLOCKS["yaml"][0])
     (tmp_path / "myop.py").write_text(BLOCKS["python"][0])
@@ -77,15 +70,7 @@ def test_its_outputs_are_read() -> None:
     assert section.outputs[0].type == "float16"
 
 
-def test_every_key_is_in_its_table() -> None:
-    (section,) = parse_config(BLOCKS["yaml"][0], "app.yaml", Path()).file.model.plugins
-    table = re.search(r"\| Key \| What \|\n((?:\|.*\n)+)", PAGE)
-    assert table is not None
-    rows = re.findall(r"^\| (`.*?) \|", table[1], re.M)
-    named = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
-    assert named == set(type(section).model_fields)
-
-
+@pytest.mark.whole
 def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     pytest.importorskip("torch")
     more = "\nimport numpy as np\nx = torch.randn(1, 3, 32, 32)\nnp.savez('x.npz', x=x.numpy())\n"
@@ -107,6 +92,7 @@ def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     assert np.allclose(found, np.load("y.npy"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.whole
 def test_a_custom_operator_in_a_module_of_its_own_says_what_to_do(folder: Path) -> None:
     pytest.importorskip("torch")
     head = BLOCKS["python"][1].partition("torch.onnx.export")[0]

@@ -13,6 +13,7 @@ from edgekit.cli.main import main
 PAGE = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_the_examples(tmp_path, monkeypatch, capsys):
     torch = pytest.importorskip("torch", reason="needs edgekit[torch]")
     pytest.importorskip("onnxscript", reason="needs edgekit[torch]")

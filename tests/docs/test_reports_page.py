@@ -7,17 +7,13 @@ import shlex
 import types
 from pathlib import Path
 
-import onnx
 import pytest
 
 from edgekit import api
 from edgekit.cli import main
-from edgekit.documents import json_schema
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import write_report
-from edgekit.reports.schema import Report
 from edgekit.results.recording import record
-from tests.pipeline.nets import small_net
 from tests.reports import handmade_run
 from tests.results.measurements import bench, times
 
@@ -64,34 +60,3 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
     assert len(pages) == 3
     assert ["Against the baseline" in page for page in pages] == [False, True, True]
     assert ">#1<" in pages[1]
-
-
-def test_the_annotated_file_says_where_its_nodes_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
-    monkeypatch.chdir(tmp_path)
-    small_net(tmp_path / "model.onnx")
-    (line,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[1].splitlines()
-    program, *arguments = shlex.split(line)
-    assert program == "edgekit"
-    with pytest.raises(SystemExit) as ended:
-        main.main(arguments)
-    assert ended.value.code == 0, capsys.readouterr().err
-    model = onnx.load(tmp_path / "placed.onnx")
-    written = {entry.key for node in model.graph.node for entry in node.metadata_props}
-    written |= {entry.key for entry in model.metadata_props}
-    shown = re.findall(r"^\| (`.*?) \|", PAGE.split("| Of a node |")[1], re.M)
-    named = {name.removeprefix("edgekit") for row in shown for name in re.findall(r"`(.*?)`", row)}
-    keys = {key.removeprefix("edgekit") for key in written if key.startswith("edgekit")}
-    assert ".device" in keys
-    assert keys <= named
-
-
-def test_every_key_is_one_of_the_document():
-    table = PAGE.split("## The document")[1]
-    named = {
-        key
-        for row in re.findall(r"^\| (`.*?) \|", table, re.M)
-        for key in re.findall(r"`(\w+)`", row)
-    }
-    assert named
-    assert named <= set(json_schema("edgekit.report/1", Report)["properties"])

@@ -16,10 +16,8 @@ import click
 import pytest
 from markdown_it import MarkdownIt
 
-from edgekit.cli import main
 from edgekit.errors import ConfigError
 from tests.cli.test_help import parse
-from tests.pipeline.nets import small_net
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
@@ -50,18 +48,13 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> Non
         assert [name for name in loaded if "//" in name] == [], page.name
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_list_for_tools_links_to_what_is_there(site: Path) -> None:
     for folder in (site, ROOT / "docs"):
         links = re.findall(r"\]\(([^)]+)\)", (folder / "llms.txt").read_text(encoding="utf-8"))
         assert len(links) >= len(PAGES) - 1
         assert [link for link in links if not (folder / link).is_file()] == []
-
-
-@pytest.mark.slow
-def test_the_search_page_is_in_the_navigation(site: Path) -> None:
-    text = (site / "start.html").read_text(encoding="utf-8")
-    assert re.search(r'<a href="dla-support-search.html" class="md-nav__link"', text)
 
 
 @pytest.mark.whole
@@ -74,15 +67,6 @@ def test_lists_tables_and_blocks_are_those_of_github(site: Path, page: Path) -> 
     for element in ("li", "pre", "tr", "h2", "h3"):
         opened = rf"<{element}[ >]"
         assert len(re.findall(opened, article)) == len(re.findall(opened, github)), element
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_begins_with_who_needs_it_and_a_command(page: Path) -> None:
-    head = page.read_text(encoding="utf-8").partition("\n## ")[0]
-    title, said, block, *_ = re.split(r"\n\n(?=For )|(?=```(?:sh|python)\n)", head)
-    assert title.startswith("# ")
-    assert said.startswith("For ")
-    assert block
 
 
 @pytest.mark.parametrize(
@@ -113,30 +97,6 @@ def test_every_command_of_a_page_is_one(
             assert error.code == "config.missing"  # noqa: PT017
         except click.BadOptionUsage as error:
             assert "requires an argument" in str(error)  # noqa: PT017
-
-
-@pytest.mark.parametrize("page", ["cli", "targets", "documents", "style", "rewrites"])
-def test_the_first_command_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```sh\n(.*?)```", text, re.S)
-    with pytest.raises(SystemExit) as caught:
-        main.main(shlex.split(block)[1:])
-    assert not caught.value.code
-    assert capsys.readouterr().out
-
-
-@pytest.mark.parametrize("page", ["cost-model", "api-stability"])
-def test_the_first_command_of_a_page_runs_on_a_model(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    small_net(tmp_path / "model.onnx")
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    command = re.findall(r"```sh\n(.*?)```", text, re.S)[0]
-    with pytest.raises(SystemExit) as caught:
-        main.main(shlex.split(command)[1:])
-    assert not caught.value.code
-    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])

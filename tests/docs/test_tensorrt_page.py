@@ -8,7 +8,6 @@ import pytest
 from edgekit.config.loader import parse_config
 from edgekit.errors import ConfigError
 from edgekit.tensorrt.options import RequestedBuild, decide
-from edgekit.tensorrt.releases import feature_rules, features
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tensorrt.md").read_text()
 TOP = "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
@@ -34,16 +33,3 @@ def test_the_refusal_is_what_is_said():
             )
         )
     assert str(caught.value) == shown
-
-
-def test_every_feature_and_every_row_stands_there():
-    names, rows = PAGE.split("## What goes together")[1].split("| Features |")
-    assert re.findall(r"^\| `(\w+)` \|", names, re.M) == [*features()]
-    assert len(re.findall(r"^\| `", rows, re.M)) == len(feature_rules())
-
-
-def test_its_links_lead_somewhere():
-    folder = Path(__file__).parents[2] / "docs"
-    links = re.findall(r"\]\(([^)#]+)", PAGE)
-    assert links
-    assert all((folder / link).exists() for link in links if "://" not in link)

@@ -7,29 +7,12 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 
 from edgekit.cli import main
-from edgekit.cli.planning import tune_command
 from tests.pipeline.nets import CONFIG, small_net
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
-COMMON = {
-    "--out",
-    "-o",
-    "--accept-host-key",
-    "--trust-key",
-    "--json",
-    "--quiet",
-    "--verbose",
-    "--debug",
-}
-
-
-def test_every_option_is_in_the_table() -> None:
-    options = {max(p.opts, key=len) for p in tune_command.params if isinstance(p, click.Option)}
-    assert set(re.findall(r"^\| `(--[\w-]+)", PAGE, re.MULTILINE)) == options - COMMON
 
 
 @pytest.mark.whole

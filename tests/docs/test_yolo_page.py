@@ -49,6 +49,7 @@ def test_the_head_of_an_export_is_recognised(
     assert re.search(f"{begin}.*{re.escape(end)}", shown)
 
 
+@pytest.mark.whole
 def test_boxes_come_onto_a_picture_and_out_of_the_loader(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

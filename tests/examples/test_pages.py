@@ -88,12 +88,6 @@ def test_the_index_has_every_example() -> None:
     assert sorted(re.findall(r"\]\((\S+)/README\.md\)", index)) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_short_and_has_a_command(name: str) -> None:
-    assert len((EXAMPLES / name / "README.md").read_text(encoding="utf-8").split()) <= 320
-    assert commands(name)
-
-
 @pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards

@@ -6,6 +6,7 @@ from edgekit.fleet.rollout import Fleet
 from edgekit.fleet.waves import RolloutSettings
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import home
+from tests.command_line import typed
 from tests.fleet.fleet_doubles import Boards, write_inventory
 from tests.pipeline.nets import small_config
 
@@ -48,3 +49,10 @@ class Given:
 @pytest.fixture
 def given(tmp_path):
     return Given(tmp_path)
+
+
+@pytest.fixture
+def run(given, monkeypatch):
+    """Runs ``edgekit fleet`` on boards in memory; returns status, stdout and stderr."""
+    monkeypatch.setattr("edgekit.fleet.rollout.SshDriver", lambda *_, **__: given.boards)
+    return lambda *arguments: tuple(typed("fleet", *arguments))

@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from edgekit.deployment.embedded_sshd import _fingerprint, _keygen, _privilege_separation, find_sshd
+import paramiko
+
+from edgekit.deployment.embedded_sshd import _keygen, _privilege_separation, find_sshd
+from edgekit.deployment.host_keys import fingerprint
 
 __all__ = ["Farm", "farm"]
 
@@ -81,7 +84,7 @@ class Farm:
 
     def inventory(self, path: Path) -> Path:
         """Writes the inventory of all boards; those of one rack are eight."""
-        pin = _fingerprint(self._folder / "host_key")
+        pin = fingerprint(paramiko.PKey.from_path(self._folder / "host_key"))
         lines = [
             "version: 1",
             f"defaults: {{user: {getpass.getuser()}, key: {self._folder}/user_key, "

@@ -7,7 +7,6 @@ import shlex
 import pytest
 
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
-from edgekit.cli import main
 from edgekit.errors import BoardError, UsageError
 from edgekit.fleet.driver import SshDriver
 from edgekit.fleet.waves import FleetBoard
@@ -61,19 +60,6 @@ def test_a_second_try_of_a_wave_keeps_its_boards_innocent(given):
     with given.fleet() as fleet:
         assert fleet.roll_back("one", wave=0).state == "rolled-back"
     assert given.boards.taken_back == set()
-
-
-@pytest.fixture
-def run(given, monkeypatch, capsys):
-    monkeypatch.setattr("edgekit.fleet.rollout.SshDriver", lambda *_, **__: given.boards)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            main.main(["fleet", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code, out, err
-
-    return call
 
 
 def commands(text):
@@ -163,6 +149,7 @@ def test_a_name_is_not_given_away_while_a_process_drives_it(given):
     assert caught.value.code == "fleet.driven"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.boards
 def test_a_board_takes_a_bundle_again_that_went_back_for_others(tmp_path, boards):

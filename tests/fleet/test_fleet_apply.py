@@ -10,7 +10,6 @@ import pytest
 from edgekit import api
 from edgekit.bundles.files import write
 from edgekit.bundles.sign import ensure_key, sign
-from edgekit.cli import main
 from edgekit.errors import ConfigError
 from edgekit.fleet.inventory import load_inventory
 from edgekit.saved_documents import read_document
@@ -20,18 +19,6 @@ from tests.fleet.fleet_doubles import NEW, write_inventory
 from tests.pipeline.nets import small_config
 
 __all__ = ["boards", "home"]
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main.main(["fleet", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code, out, err
-
-    return call
 
 
 def test_the_first_release_that_fits_a_board_is_its(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 
 from edgekit import api
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
-from edgekit.cli import main
 from edgekit.deployment.board import Board
 from edgekit.fleet.boards import Answer, LastAnswers, ServedRelease, board_address, served_release
 from edgekit.fleet.driver import SshDriver
@@ -21,18 +20,6 @@ from tests.boards.fixtures import boards, hard_kill, home
 from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 
 __all__ = ["boards", "home"]
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main.main(["fleet", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code, out, err
-
-    return call
 
 
 def table(out):

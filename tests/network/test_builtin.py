@@ -19,7 +19,7 @@ from edgekit.network.zoo import _Filler, builtin
 # each takes seconds; of some tests the smallest stands for all
 QUICK = ("light_squeezenet", "light_inception_v1", "light_resnet50", "light_shufflenet")
 # light_vgg19 takes as long as all the others; like light_zfnet512 it has no layer that AlexNet
-# lacks. All are filled in tests/pipeline/test_nine_networks.py, too
+# lacks. All are filled in tests/contracts/test_networks.py, too
 LARGE = sorted(set(BUILTIN_NAMES) - {*QUICK, "light_vgg19", "light_zfnet512"})
 ALSO = {"light_bvlc_alexnet": "light_alexnet"}
 KINDS = ("image", "normal", "uniform", "centred")

@@ -82,6 +82,7 @@ def test_a_creator_that_the_board_lacks_ends_the_build_before_it_begins(tmp_path
 
 @pytest.mark.boards
 @pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_a_board_builds_what_a_function_computes_on_the_host(tmp_path, precision):
     plugin(tmp_path / "config" / "libmine.so", "MyOp|1||V3")

@@ -17,17 +17,6 @@ from tests.pipeline.test_board_build import config_of, pipeline
 from tests.tensorrt.plugin_toys import compiled
 
 
-def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
-    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
-    path = config_of(tmp_path, deploy, "10.3", "{mode: standalone, strip: true}")
-    with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
-        one.build()
-    assert one.context.cache.get("check", "") is None
-    (problem,) = caught.value.problems
-    assert "strip" in problem.message
-    assert "small.yaml" in str(problem.where)
-
-
 def test_what_of_the_gpus_memory_a_board_cannot_have_is_noted(tmp_path):
     memory = "memory: {persistent_cache: 0.5, weights_mib: 2}"
     lab = f"deploy: {{boards: [{{name: lab, host: 192.0.2.7}}], {memory}}}\n"
@@ -117,14 +106,3 @@ def test_libraries_of_plugins_are_checked_before_a_board_is_asked(tmp_path):
         one.build()
     assert caught.value.code == "plugin.machine"
     assert "small.yaml:3:" in caught.value.where
-
-
-def test_a_loadable_has_no_plugins(tmp_path):
-    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
-    path = config_of(tmp_path, deploy, "10.3", "{mode: standalone}")
-    text = path.read_text()
-    path.write_text(text.replace("onnx: small.onnx", "onnx: small.onnx, plugins: [Mine]"))
-    with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
-        one.build()
-    assert "no plugin registry for EngineCapability::kDLA_STANDALONE" in caught.value.message
-    assert "build.mode: hybrid" in caught.value.hint

@@ -16,13 +16,6 @@ GPU = "latency, dla_cores: []"  # of small_config's section placement
 DEPLOY = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
 
 
-def test_without_keys_a_request_is_as_it_was(tmp_path):
-    path = nets.small_config(tmp_path, precision="fp16")
-    with pipeline(path, tmp_path) as one:
-        request, _ = make_build_request(one.context)
-    assert all("settings" not in engine for engine in request.document["engines"])
-
-
 def test_keys_are_in_the_request_in_the_tables_order(tmp_path):
     build = "{sparsity: true, workspace_mib: 64, optimization_level: 4, max_aux_streams: 0}"
     path = config_of(tmp_path, "", "10.3", build, objective=GPU)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.errors import ConfigError, EdgekitError, UsageError
+from edgekit.errors import ConfigError, EdgekitError
 from tests.pipeline.nets import small_net
 
 BOARD = "jetson-agx-orin-64gb"
@@ -48,19 +48,6 @@ def test_an_option_of_a_wrong_form_is_named(options, where, hint, net):
         edgekit.check(net, **{"target": BOARD, **options})
     assert caught.value.where == where
     assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize("function", [edgekit.plan, edgekit.rewrite, edgekit.calibrate])
-def test_a_mistyped_option_names_the_nearest_one(function, net):
-    with pytest.raises(ConfigError) as caught:
-        function(net, target=BOARD, precison="fp16")
-    assert caught.value.hint == "did you mean 'precision'?"
-
-
-@pytest.mark.parametrize("source", [5, None, b"net.onnx", ["net.onnx"]])
-def test_what_is_no_path_is_reported(source):
-    with pytest.raises(UsageError, match="is not a path"):
-        edgekit.check(source, target=BOARD)
 
 
 def test_paths_and_tuples_are_as_good_as_texts_and_lists(net):

@@ -26,6 +26,7 @@ from edgekit.quantize.calibration.measure import measure
 from edgekit.quantize.scales import is_scale
 from edgekit.reference.build import build_reference
 from edgekit.reference.run import Runner
+from tests.network.onnx_making import make
 from tests.pipeline.nets import small_net
 from tests.reference.toy_nets import place_all, plan_of
 
@@ -185,14 +186,8 @@ def with_constant(path: Path, op: str, constant: np.ndarray, *, weighted: bool =
         helper.make_node("Softmax", ["sum"], ["w"], "w", axis=-1),
         helper.make_node("MatMul", ["w", "square"], ["y"], "y"),
     ]
-    values = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, TOKENS, TOKENS]) for n in "xy"
-    ]
-    weights = [numpy_helper.from_array(constant, "c"), numpy_helper.from_array(square, "square")]
-    graph = helper.make_graph(nodes, "constant", values[:1], values[1:], weights)
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path
-    )
+    weights = {"c": constant, "square": square}
+    onnx.save(make(nodes, {"x": [1, TOKENS, TOKENS]}, ["y"], weights, opset=13), path)
     return path
 
 

@@ -10,13 +10,14 @@ import click
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import edgekit
 from edgekit.cli import main
 from edgekit.cli.main import Commands
 from edgekit.errors import EdgekitError
 from edgekit.network.loading.load import load
+from tests.network.onnx_making import make
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -27,15 +28,12 @@ def exported(path: Path, *sizes: int | str, second: tuple[int | str, ...] = ()) 
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["y"], name="relu"),
     ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    inputs = {"x": sizes}
     if second:
         nodes.append(helper.make_node("Abs", ["s"], ["t"], name="abs"))
-        inputs.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, second))
-        outputs.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, None))
-    weights = [numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")]
-    graph = helper.make_graph(nodes, "net", inputs, outputs, weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+        inputs["s"] = second
+    weights = {"w": np.ones((4, 3, 3, 3), np.float32)}
+    onnx.save(make(nodes, inputs, ["y", "t"][: len(inputs)], weights), path)
     return path
 
 

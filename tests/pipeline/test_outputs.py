@@ -7,12 +7,11 @@ import pytest
 
 from edgekit.cli.main import main
 from edgekit.config.loader import open_config
-from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.errors import EdgekitError
 from edgekit.files import replacing
 from edgekit.network import writing
 from edgekit.network.loading.load import load
 from edgekit.pipeline.cache import Cache
-from edgekit.pipeline.outputs import check_outputs
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.rewrite_proofs import verify_rewrites
 from tests.rewriting.nets import net, node, weight
@@ -35,26 +34,6 @@ def test_results_replace_no_device_and_the_file_after_a_link(tmp_path):
         pass
     assert pipe.is_fifo()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.txt", "pipe", "real.txt"]
-
-
-@pytest.mark.parametrize(
-    ("save", "record", "error"),
-    [
-        ("model.onnx", None, UsageError),
-        (None, "sub/../model.onnx", UsageError),
-        ("out.onnx", "out.onnx", UsageError),
-        ("missing/out.onnx", None, ModelError),
-        ("sub", None, ModelError),
-    ],
-)
-def test_bad_places_are_refused_before_anything_is_done(tmp_path, save, record, error):
-    (tmp_path / "sub").mkdir()
-    model = tmp_path / "model.onnx"
-    model.write_bytes(b"")
-    places = {"the model": save and tmp_path / save, "the record": record and tmp_path / record}
-    with pytest.raises(error) as caught:
-        check_outputs(model, places)
-    assert caught.value.hint
 
 
 def open_batch(tmp_path: Path, *, sides: bool = False) -> Path:

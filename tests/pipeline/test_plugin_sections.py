@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import edgekit
 from edgekit.cli.main import app
 from edgekit.errors import ConfigError, EnvironmentLack
 from edgekit.pipeline.pipeline import Pipeline
+from tests.network.onnx_making import make
 from tests.tensorrt.plugin_toys import for_machine, plugin
 
 CONFIG = """version: 1
@@ -34,16 +35,8 @@ def config(
         helper.make_node(operator, ["c"], ["m"], name="mine", domain="acme"),
         helper.make_node("Conv", ["m", "w"], ["y"], name="conv2"),
     ]
-    form = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [form("x", TensorProto.FLOAT, [1, 8, 8, 8])],
-        [form("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
+    model = make(nodes, {"x": [1, 8, 8, 8]}, ["y"], {"w": weights}, domains=["acme"])
+    onnx.save(model, folder / "net.onnx")
     (folder / "myop.py").write_text("def compute(x):\n    return x * 2\n")
     path = folder / "net.yaml"
     target = target or "jetson-agx-orin-64gb"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -247,28 +246,6 @@ def test_the_command_writes_all_that_the_board_needs(
     assert from_files is not None
     assert from_model is not None
     assert from_files.digest == from_model.digest
-
-
-def test_the_command_reports_people_what_it_did(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert command([str(file), "-o", "plain.onnx", "-t", ORIN]) == 0
-    out = capsys.readouterr().out
-    assert f"{len(scales_in(file))} scales of Q/DQ nodes" in out
-    # no file is named that does not exist
-    assert "--calib" not in out
-    assert "--save FILE" in out
-    assert (
-        command(
-            [str(file), "-o", "plain.onnx", "-t", ORIN, "--save", "c", "--precisions", "layers.txt"]
-        )
-        == 0
-    )
-    out = capsys.readouterr().out
-    assert "trtexec --onnx=plain.onnx" in out
-    for path in re.findall(r"(?:--onnx=|--calib=|cat )([^ )\"]+)", out):
-        assert (tmp_path / path).is_file()
 
 
 def test_one_model_gives_one_cache_when_it_is_tied(

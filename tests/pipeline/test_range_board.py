@@ -58,6 +58,7 @@ def test_a_board_builds_and_runs_every_shape(tmp_path):
 
 @pytest.mark.boards
 @pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_the_engine_of_a_range_has_its_types_where_they_are_strong(tmp_path, precision):
     # the DLA is supported from 11.4.1 on, whose names are those of 11.4.0

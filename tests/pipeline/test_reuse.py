@@ -158,13 +158,6 @@ def test_names_of_models_are_only_names(name, tmp_path):
     assert document["summary"]["layers"] > 5
 
 
-def test_unknown_approximate_rewrites_are_refused(tmp_path):
-    config = open_config(small_config(tmp_path), rewrite={"allow_approx": ["reduce-mean"]})
-    with pipeline(config, tmp_path) as p, pytest.raises(UsageError) as caught:
-        p.plan()
-    assert "approximate" in caught.value.message
-
-
 def test_a_wrong_seed_is_refused():
     with pytest.raises(UsageError):
         open_config("builtin:light_resnet50?seed=abc", target="jetson-agx-orin-64gb")

@@ -106,43 +106,6 @@ def left(screen):
     return float(words.split()[0]) if found else None
 
 
-def test_time_left_counts_from_the_first_news():
-    screen, now = Screen(), [100.0]
-    progress = Terminal(screen, clock=lambda: now[0])
-    progress.begin(1, 1, "build")
-    now[0] = 200.0  # sending the model took its time
-    progress.update(0, 10, "layers")
-    assert left(screen) is None
-    now[0] = 210.0
-    progress.update(5, 10, "layers")
-    assert left(screen) == 10.0
-    now[0] = 300.0
-    progress.update(1, 4, "tactics")  # another count
-    assert left(screen) is None
-
-
-def test_time_left_of_old_news_is_by_their_own_clock():
-    screen = Screen()
-    progress = Terminal(screen, clock=lambda: 7.0)
-    progress.begin(1, 1, "build")
-    progress.update(1, 10, "sending")
-    # a build that is joined: a minute of news in no time
-    for done in range(7):
-        progress.update(done, 10, "tactics", at=1e9 + 10 * done)
-    assert left(screen) == 40.0
-
-
-def test_each_pass_has_its_own_estimate_and_none_from_a_single_sample():
-    screen, now = Screen(), [0.0]
-    progress = Terminal(screen, clock=lambda: now[0])
-    progress.begin(5, 12, "build")
-    for _ in range(2):  # the second pass begins again
-        for done in range(16):
-            progress.update(done, 16, "accuracy")
-            assert left(screen) == (10.0 * (16 - done) if done > 1 else None)
-            now[0] += 10.0
-
-
 def test_details_name_their_step_and_no_count_is_told_twice():
     out, now = io.StringIO(), [0.0]
     progress = Terminal(Console(file=out, width=120), verbose=True, clock=lambda: now[0])

@@ -120,6 +120,7 @@ def test_values_that_are_wrong_are_refused_with_their_line(tmp_path, line, code,
 
 @pytest.mark.boards
 @pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("version", "tensorrt"), [("8.6.1", "8.6"), ("10.3.0", "10.3")])
 def test_a_board_builds_with_values_in_the_profile(tmp_path, version, tensorrt):
     with board(tmp_path, version) as (deploy, _):

@@ -62,6 +62,39 @@ precision: int8
 placement: {objective: gpu_time, bounds: {latency_us: 3000}, dla_cores: [0]}
 """
 
+BUILT = {
+    "board": "lab<b>",
+    "job": "0123456789abcdef",
+    "fingerprint": {"module": "NVIDIA Jetson AGX Orin", "tensorrt": "10.3.0.30"},
+    "tensorrt": "10.3.0.30",
+    "engines": [
+        {
+            "key": "lane0",
+            "bytes": 1_000_000,
+            "full_bytes": 4_000_000,
+            "stripped": True,
+            "version_compatible": False,
+            "lean_embedded": False,
+            "refit": "identical",
+            "dla_core": 0,
+            "attempt": 1,
+            "seconds": 90.0,
+            "timing_cache": {},
+            "attempts": [
+                {"flags": ["STRIP_PLAN", "LEAN"], "ok": False, "seconds": 8.0, "error": "no"},
+                {"flags": ["STRIP_PLAN"], "ok": True, "seconds": 82.0, "error": None},
+            ],
+        }
+    ],
+    "plan": {
+        "schema": "edgekit.built/1",
+        "engines": [],
+        "same": False,
+        "differences": ["gap: planned on the DLA, built on the GPU"],
+    },
+    "notes": [],
+}
+
 
 def judgement(network: Any) -> Judgement:
     """Returns verdicts: SoftMax and Flatten cannot, one pooling is disputed."""

@@ -9,10 +9,8 @@ from edgekit.benchmark.document import Bench
 from edgekit.reports.document import report_document
 from edgekit.reports.markdown import LIMIT, escaped, markdown, prose
 from edgekit.reports.schema import parse_report
-from edgekit.results.comparison import compare
 from tests.reports import handmade_run
-from tests.results.measurements import bench, bench_json, times
-from tests.results.test_compare import STEADY, result
+from tests.results.measurements import bench_json, times
 
 NASTY = (
     "a|b`c*d*\n# @user <img src=x onerror=alert(1)> [x](http://evil) #12 </details> \\| &amp; $y$"
@@ -46,28 +44,6 @@ def test_a_nasty_name_is_read_as_it_is_and_is_nothing_else():
     assert not re.search(r"@\w|&#35;\d|//", escaped(NASTY))
 
 
-def test_comparison():
-    a, b = result(times(99, 2.0, seed=1), NASTY), result(times(99, 3.0, seed=2), "b")
-    text = markdown(compare([a], [b], past=STEADY))
-    found = seen(text)
-    assert "slower" in found.text
-    assert "2.000 ms" in found.text
-    assert "img" not in found.tags
-
-
-def test_a_measurement_says_its_clock_and_its_reasons():
-    reason = {"code": "bench.throttled", "message": NASTY, "remedy": "cool it"}
-    document = bench(
-        times(99, 2.0, seed=1),
-        clock="cpu-measured",
-        verdict={"status": "INVALID", "reasons": [reason]},
-    )
-    found = seen(markdown(document))
-    assert "INVALID" in found.text
-    assert "not a board time" in found.text
-    assert " ".join(NASTY.split()) in found.text
-
-
 def test_a_report_has_its_numbers_and_fits():
     document = report_document(handmade_run.facts())
     text = markdown(document)
@@ -79,24 +55,6 @@ def test_a_report_has_its_numbers_and_fits():
     assert len(cut) <= LIMIT
     assert re.search(r"comment: [\d,]+ of 2,000 rows of Layers", cut)
     assert cut.count("<details>") == cut.count("</details>")
-
-
-def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
-    document = report_document(handmade_run.facts()).to_json()
-    document["bench"]["verdict"] = {"status": "INVALID", "reasons": [{"message": "hot"}]}
-    # a CPU's time is a footnote
-    text = markdown(parse_report(document))
-    places = [text.index(words) for words in ("Predicted for", "INVALID", "hot", "Latency, CPU")]
-    assert places == sorted(places)
-    document["bench"]["clock"] = "board-measured"
-    text = markdown(parse_report(document))
-    places = [text.index(words) for words in ("INVALID", "hot", "Predicted for", "Latency, ")]
-    assert places == sorted(places)
-    assert "0.99873 ✅" in text
-    document["accuracy"] |= {"min": None, "computed": "emulated on a CPU"}
-    found = seen(markdown(parse_report(document)))
-    assert "Cosine to FP32 (16 synthetic inputs, seed 0, emulated on a CPU)" in found.text
-    assert "0.99873\n" in found.text
 
 
 def test_nothing_is_escaped_that_is_no_markup():

@@ -4,14 +4,10 @@ import hashlib
 import html.parser
 import re
 
-import pytest
-
-from edgekit.benchmark.document import bench_document
 from edgekit.dla.verdicts import LayerVerdict
 from edgekit.error_document import VerdictReason
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html, write_report
-from tests.benchmark import handmade_plan
 from tests.reports import handmade_run
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\x1b[31m"
@@ -97,13 +93,6 @@ def hostile_facts():
     )  # fmt: skip
 
 
-def test_the_page_nests_and_names_its_language_and_title():
-    found = page()
-    assert found.open == []
-    assert found.all("html")[0]["lang"] == "en"
-    assert "resnet50" in found.text
-
-
 def test_nothing_is_fetched():
     text = render_html(report_document(handmade_run.facts()))
     found = Page(text)
@@ -180,47 +169,6 @@ def test_it_says_what_is_measured_and_what_is_predicted():
         assert words in text, words
 
 
-def test_an_invalid_measurement_shows_why():
-    short = handmade_plan.measured(iterations=3)
-    bench = bench_document(short, handmade_plan.plan(), config="my net.yaml")
-    text = page(bench=bench).text
-    assert "INVALID" in text
-    assert "Remedy: run edgekit bench 'my net.yaml' --iterations" in text
-
-
-def test_absent_parts_are_reported():
-    text = page(accuracy=None, bundle=None, refit=None, bench=None, board=None, scales=None).text
-    for words in ("Not compared", "Nothing was measured", "No bundle was made"):
-        assert words in text
-
-
-@pytest.mark.parametrize(
-    ("snr", "max_abs", "shown"),
-    [
-        (None, 0.0, "SNR exact"),
-        (None, 0.1, "SNR unknown"),
-        (-999.0, 1.0, "SNR unknown"),
-        (31.24, 0.1, "SNR 31.2 dB"),
-    ],
-)
-def test_an_snr_is_a_figure_or_said_in_words(snr, max_abs, shown):
-    accuracy = {"cosine": 1.0, "snr_db": snr, "max_abs": max_abs, "top1_agreement": 1.0}
-    group = {
-        "output": "y",
-        "channels": [[1, 2]],
-        "range": 1.0,
-        "snr_db": snr,
-        "cosine": 1.0,
-        "exact": max_abs == 0,
-        "collapsed": False,
-        "worst": {"channel": 1, "snr_db": snr, "exact": max_abs == 0},
-    }
-    text = page(accuracy={**accuracy, "groups": [group]}).text
-    assert shown in text
-    assert f"1 ({shown.removeprefix('SNR ')})" in text
-    assert "999" not in text
-
-
 def test_the_page_is_the_same_every_time_and_written_whole(tmp_path):
     document = report_document(handmade_run.facts())
     path = tmp_path / "out" / "report.html"
@@ -229,50 +177,9 @@ def test_the_page_is_the_same_every_time_and_written_whole(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize("variants", [1, 2])
-def test_plans_that_share_frames(variants):
-    text = page(plan=handmade_plan.plan(variants)).text
-    assert ("Plan 2, 50.0 % of the frames" in text) == (variants == 2)
-    assert ("one of the most used plans has" in text) == (variants == 2)
-    assert ("2 plans share the frames" in text) == (variants == 2)
-    assert ("Timeline one frame of each plan" in text) == (variants == 2)
-
-
-def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
-    facts = handmade_run.facts()
-    again = "edgekit bench net.yaml"
-    reason = {"code": "x", "message": "too short", "remedy": again}
-    verdict = {"status": "INVALID", "command": again, "reasons": [reason]}
-    bench = {**facts.bench.to_json(), "verdict": verdict}
-    text = page(bench=bench).text
-    head = text[: text.index("Placement")]
-    assert (
-        head.index("Predicted to fit")
-        < head.index("Predicted latency")
-        < head.index("Checks what this run verified")
-    )
-    assert "not judged Measurement INVALID: too short" in head
-    assert "CPU latency" not in head
-    assert text.rindex("INVALID") > text.index("CPU time")
-    assert "Measure again: edgekit bench net.yaml" in text
-    # a board's verdict stands where its time is quoted
-    text = page(bench={**bench, "clock": "board-measured"}).text
-    assert text.index("INVALID: too short") < text.index("Checks INVALID")
-
-
 def test_navigation_and_headings_say_the_same_and_notes_come_after_the_prediction():
     text = render_html(report_document(handmade_run.facts()))
     nav = dict(re.findall(r'<li><a href="#([\w-]+)">([^<]*)</a></li>', text))
     heads = dict(re.findall(r'<h2 id="([\w-]+)-title">([^<{]*)', text))
     assert nav == {name: title.strip() for name, title in heads.items()}
     assert list(nav).index("notes") > list(nav).index("prediction")
-
-
-def test_a_device_without_work_takes_no_lane():
-    text = render_html(report_document(handmade_run.facts()))
-    lanes = re.findall(r'class="lanename"[^>]*>([^<]*)', text)
-    tracks = re.findall(r'<dl class="tracks">(.*?)</dl>', text, re.S)
-    assert lanes
-    assert "DLA1" not in lanes
-    assert tracks
-    assert not any("DLA1" in one for one in tracks)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from rich.console import Console
 
 import edgekit
@@ -35,6 +35,7 @@ from edgekit.reports.schema import MeasuredTime, ReportedLayer, parse_report
 from edgekit.reports.terminal.summary import terminal_summary
 from edgekit.text import percent
 from edgekit_device.protocol.codec import write
+from tests.network.onnx_making import make
 from tests.reports.handmade_run import facts
 
 BOARD = "jetson-agx-orin-64gb"
@@ -43,12 +44,12 @@ BOARD = "jetson-agx-orin-64gb"
 def convolutions(path: Path, kinds: str) -> Path:
     """Writes a chain: c a convolution, r a ReLU, e an Erf, which a DLA lacks."""
     random = np.random.default_rng(0)
-    nodes, weights, last = [], [], "x"
+    nodes, weights, last = [], {}, "x"
     for index, kind in enumerate(kinds):
         name = f"t{index}"
         if kind == "c":
             value = random.standard_normal((64, 64, 3, 3)).astype(np.float32) * np.float32(0.05)
-            weights.append(numpy_helper.from_array(value, f"w{index}"))
+            weights[f"w{index}"] = value
             node = helper.make_node(
                 "Conv", [last, f"w{index}"], [name], f"conv{index}", pads=[1, 1, 1, 1]
             )
@@ -57,16 +58,7 @@ def convolutions(path: Path, kinds: str) -> Path:
             node = helper.make_node(op, [last], [name], f"{op.lower()}{index}")
         nodes.append(node)
         last = name
-    shape = [1, 64, 28, 28]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
-        weights,
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    onnx.save(make(nodes, {"x": [1, 64, 28, 28]}, [last], weights), path)
     return path
 
 
@@ -410,8 +402,3 @@ def test_the_slowest_layers_are_the_boards() -> None:
     rows[0] = layer(1, 1.0, "board-measured", 7.0)
     assert [row.number for row in sort_by_time(rows)] == [1, 2, 3]
     assert "measured" in order_words(rows)
-
-
-def test_markdown_says_by_what_layers_are_sorted() -> None:
-    document = report_document(facts())
-    assert "Layers, slowest first (predicted)" in markdown(document)

@@ -1,13 +1,7 @@
 """Scales that constraints changed: in the terminal and on the page."""
 
-import dataclasses
-
 from edgekit.quantize.scales import Change, change_rows
-from edgekit.reports.document import report_document
-from edgekit.reports.html.page import render_html
 from edgekit.reports.terminal.quantization import changes_text
-from edgekit_device.protocol.codec import write
-from tests.reports import handmade_run
 
 RULE = "concatenation.int8_ranges"
 CHANGES = tuple(
@@ -33,20 +27,3 @@ def test_long_names_are_never_cut():
     name = "/model/" + "very_long_block/" * 8 + "Concat_output_0"
     text = changes_text(change_rows([Change(name, 1.0, 2.0, RULE, ("join",))]), width=60)
     assert name in text
-
-
-def test_the_page_has_a_table_of_them_and_none_without():
-    facts = handmade_run.facts()
-    plain = render_html(report_document(facts))
-    assert "widened" not in plain
-    evil = Change("<b>evil</b>", 0.01, 0.16, RULE, ("join",))
-    scales = dataclasses.replace(facts.scales, changes=(evil, *CHANGES * 2))
-    document = report_document(dataclasses.replace(facts, scales=scales))
-    changes = [write(one) for one in document.calibration.changes]
-    assert changes == write(change_rows(scales.changes))
-    page = render_html(document)
-    assert "25 scales widened" in page
-    assert "5 that lose less are in the JSON" in page
-    assert "&lt;b&gt;evil" in page
-    assert "<b>evil" not in page
-    assert page.count(f"<td>{RULE}</td>") == 20

@@ -32,7 +32,7 @@ def run(capsys):
         with pytest.raises(SystemExit) as caught:
             main.main([*arguments])
         captured = capsys.readouterr()
-        assert caught.value.code == code, captured.err
+        assert code is None or caught.value.code == code, captured.err
         return captured.out
 
     return call
@@ -313,3 +313,44 @@ def test_what_is_not_alike_is_listed_once(run, capsys):
     both = json.loads(run("compare", "1", "2", "--json", code=2))["reasons"]
     assert len(both) == 2
     assert said.count("the target differs") == said.count("the power mode differs") == 1
+
+
+@pytest.mark.parametrize(
+    ("middle", "threshold", "verdict", "code"),
+    [(2.3, "5%", "slower", 1), (2.3, "25%", "slower", 0), (1.7, "5%", "faster", 0)],
+)
+@pytest.mark.parametrize("metric", ["latency.median", "latency.p90", "throughput"])
+def test_the_threshold_decides_on_the_status_of_every_metric(
+    run, metric, middle, threshold, verdict, code
+):
+    keep_repeated()
+    for seed, level in enumerate((2.0, middle)):
+        keep(level, seed)
+    options = ("--metric", metric, "--threshold", threshold, "--json")
+    found = json.loads(run("compare", "last~1", "last", *options, code=code))
+    assert (found["verdict"], found["regression"]) == (verdict, bool(code))
+    # a rate is better where a time is worse
+    assert (found["ratio"]["estimate"] > 1) == ((metric == "throughput") == (middle < 2))
+
+
+def test_more_confidence_is_a_wider_interval_and_the_api_says_the_same(run):
+    for seed in range(10):
+        keep(2.0 + seed / 100, seed)
+    widths = []
+    for confidence in (0.5, 0.9, 0.99):
+        option = ("--confidence", str(confidence), "--json")
+        found = json.loads(run("compare", "1-5", "6-10", *option, code=None))
+        assert found == edgekit.compare("1-5", "6-10", confidence=confidence).to_json()
+        widths.append(found["ratio"]["high"] - found["ratio"]["low"])
+    assert 0 < widths[0] < widths[1] < widths[2]
+
+
+def test_a_mark_moves_to_the_newer_result_and_compares_with_what_came_after(run):
+    for seed, level in enumerate((9.0, 2.0, 2.0)):
+        keep(level, seed)
+    run("history", "mark", "1", "release")
+    run("history", "mark", "2", "release")
+    found = json.loads(run("compare", "baseline:release", "last", "--json"))
+    assert [row["id"] for side in "ab" for row in found[side]["runs"]] == [2, 3]
+    marks = {row["id"]: row["marks"] for row in json.loads(run("history", "--json"))["results"]}
+    assert marks == {1: [], 2: ["release"], 3: []}

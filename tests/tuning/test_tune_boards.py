@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.tuning.candidates import PlacementSpace
+from tests.network.onnx_making import make
 from tests.tuning.test_tune import query_for, tuned
 from tests.tuning.tune_world import World, world_of
 
@@ -25,28 +26,20 @@ SWITCH = 0.05
 def chain(path: Path) -> None:
     """Writes a random chain of convolutions, poolings and sigmoids."""
     random = np.random.default_rng(0)
-    nodes, weights, channels, name = [], [], 8, "x"
+    nodes, weights, channels, name = [], {}, 8, "x"
     ops = random.choice(["Conv", "Conv", "MaxPool", "Sigmoid"], LAYERS)
     for i, op in enumerate(["Conv", *ops]):
         inputs, more = [name], dict[str, Any]()
         if op == "Conv":
             many, size = int(random.choice([8, 16, 32, 64])), int(random.choice([1, 3, 5]))
             value = random.standard_normal((many, channels, size, size)).astype(np.float32)
-            weights.append(numpy_helper.from_array(value, f"w{i}"))
+            weights[f"w{i}"] = value
             inputs, more, channels = [name, f"w{i}"], {"pads": [size // 2] * 4}, many
         elif op == "MaxPool":
             more = {"kernel_shape": [3, 3], "pads": [1] * 4}
         name = f"t{i}"
         nodes.append(helper.make_node(str(op), inputs, [name], f"n{i}", **more))
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", 1, [1, 8, 32, 32])],
-        [helper.make_tensor_value_info(name, 1, [1, channels, 32, 32])],
-        weights,
-    )
-    opsets = [helper.make_opsetid("", 13)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    onnx.save(make(nodes, {"x": [1, 8, 32, 32]}, [name], weights, opset=13), path)
 
 
 @pytest.fixture(scope="module")
