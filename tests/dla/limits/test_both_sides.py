@@ -50,7 +50,7 @@ class Sheets:
         with pytest.MonkeyPatch.context() as patch:
             if setting.tensorrt != "10.3":
                 # what mending a layer would gain takes four fifths of a check: once is enough
-                patch.setattr("edgekit.placement.check.fixes", lambda *_: ())
+                patch.setattr("edgekit.placement.check.find_fixes", lambda *_: ())
             document = edgekit.check(
                 self._file(family, opset),
                 target=setting.board,
