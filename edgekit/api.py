@@ -959,12 +959,12 @@ def watch_job(
         EdgekitError: The job's own error, or the board's.
     """
     from edgekit.pipeline.boards.jobs import watch_job
-    from edgekit.pipeline.progress import Quiet
+    from edgekit.pipeline.progress import SilentProgress
 
     return watch_job(
         job,
         str(where),
-        progress or Quiet(),
+        progress or SilentProgress(),
         on_note,
         board=board,
         accept_host_key=accept_host_key,
@@ -1111,12 +1111,12 @@ def selftest(
 ) -> Selftests:
     """Runs the self-test of boards and writes the results to ``out`` (edgekit-selftest.json)."""
     from edgekit.pipeline.boards.checkup import self_test
-    from edgekit.pipeline.progress import Quiet
+    from edgekit.pipeline.progress import SilentProgress
 
     return self_test(
         str(where),
         _text(config),
-        progress=progress or Quiet(),
+        progress=progress or SilentProgress(),
         on_note=on_note,
         out=as_path(out),
         accept_host_key=accept_host_key,
@@ -1750,9 +1750,9 @@ def compare(
     of the same release.
     """
     from edgekit.results.comparison import compare
-    from edgekit.results.selection import past_results, select
+    from edgekit.results.selection import past_results, select_results
 
-    former, new = (select(words, name=name, board=board) for words in (a, b))
+    former, new = (select_results(words, name=name, board=board) for words in (a, b))
     return compare(
         former,
         new,
@@ -1799,12 +1799,12 @@ def measurements(
 
     ``which`` is as for ``compare``; without it all results are returned.
     """
-    from edgekit.results.selection import select
+    from edgekit.results.selection import select_results
     from edgekit.results.store import ResultStore
 
     with ResultStore() as store:
         if which:
-            return select(which, name=name, board=board, store=store)
+            return select_results(which, name=name, board=board, store=store)
         return store.results(name=name, board=board, limit=limit)
 
 
@@ -2245,12 +2245,12 @@ def open_pipeline(
     if connects:
         from edgekit.pipeline.cache import Cache
         from edgekit.pipeline.context import Session
-        from edgekit.pipeline.progress import Quiet
+        from edgekit.pipeline.progress import SilentProgress
         from edgekit.pipeline.steps.deploy import ConnectedBoards
 
         names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
         consents = {name: settings.pop(name) for name in names}
-        session = Session(progress or Quiet())
+        session = Session(progress or SilentProgress())
         settings["boards"] = boards = ConnectedBoards(opened, Cache(), session, **consents)
         boards.begin()
     from edgekit.pipeline.pipeline import Pipeline

@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 from edgekit.errors import DataError
 from edgekit.files import parse_json, read_file
 from edgekit.removed import FormerDict
-from edgekit.text import plain
+from edgekit.text import printable
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import Rule, digest, read, rule_schema, write
@@ -385,4 +385,4 @@ def _fault(fault: ErrorDetails) -> tuple[str, str]:
     where = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in names)
     rest = inside.get("where", "")
     where += f".{rest}" if rest and not rest.startswith("[") else rest
-    return plain(where.removeprefix("."), 200), message
+    return printable(where.removeprefix("."), 200), message

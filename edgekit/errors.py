@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgekit.expansion import hidden, hidden_document
+from edgekit.expansion import redact, redact_document
 
 if TYPE_CHECKING:
     from edgekit.error_document import ErrorDocument, StatedError
@@ -82,14 +82,14 @@ class EdgekitError(Exception):
         """Returns the part "error" of the document."""
         from edgekit.error_document import StatedError
 
-        return StatedError(self.code, hidden(self.message), hidden(self.where), hidden(self.hint))
+        return StatedError(self.code, redact(self.message), redact(self.where), redact(self.hint))
 
     def document(self) -> ErrorDocument:
         """Returns the document of a command that failed with this error."""
         from edgekit.error_document import ErrorDocument, ErrorParts
         from edgekit_device.protocol.codec import read
 
-        parts = read(ErrorParts, hidden_document(self.extra))
+        parts = read(ErrorParts, redact_document(self.extra))
         return ErrorDocument(error=self.stated(), **vars(parts))
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class EdgekitError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}" if self.where else self.message
         text = "\n  ".join((text, *self.details))
-        return hidden(f"{text}\n  hint: {self.hint}" if self.hint else text)
+        return redact(f"{text}\n  hint: {self.hint}" if self.hint else text)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ class ConfigError(EdgekitError):
         from edgekit.error_document import StatedProblem
 
         problems = tuple(
-            StatedProblem(hidden(p.message), hidden(p.where), hidden(p.hint)) for p in self.problems
+            StatedProblem(redact(p.message), redact(p.where), redact(p.hint)) for p in self.problems
         )
         return replace(super().stated(), problems=problems)
 
@@ -154,7 +154,7 @@ class ConfigError(EdgekitError):
         lines = []
         for p in self.problems:
             lines.append(f"{p.where}: {p.message}" + (f"\n  hint: {p.hint}" if p.hint else ""))
-        return hidden("\n".join(lines))
+        return redact("\n".join(lines))
 
 
 class ModelError(EdgekitError):

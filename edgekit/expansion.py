@@ -46,7 +46,7 @@ def forget() -> None:
     _shown.clear()
 
 
-def hidden(text: str) -> str:
+def redact(text: str) -> str:
     """Returns a text with ``${NAME}`` in the place of every expanded value that is a whole word."""
     for value in sorted(_shown, key=len, reverse=True):
         if value in text:
@@ -55,14 +55,14 @@ def hidden(text: str) -> str:
     return text
 
 
-def hidden_document(document: Any) -> Any:
-    """Returns a JSON document with :func:`hidden` texts; its keys stay."""
+def redact_document(document: Any) -> Any:
+    """Returns a JSON document with :func:`redact` texts; its keys stay."""
     if not _shown:
         return document
     if isinstance(document, str):
-        return hidden(document)
+        return redact(document)
     if isinstance(document, dict):
-        return {key: hidden_document(value) for key, value in document.items()}
+        return {key: redact_document(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
-        return [hidden_document(value) for value in document]
+        return [redact_document(value) for value in document]
     return document

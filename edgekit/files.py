@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from edgekit import timeouts
 from edgekit.errors import EnvironmentLack
-from edgekit.expansion import hidden, hidden_document
+from edgekit.expansion import redact, redact_document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +98,7 @@ def _memory_functions() -> Any:
     return found
 
 
-def regular(path: Path) -> Path:
+def regular_file(path: Path) -> Path:
     """Returns the path of a regular file; a pipe could block, and a device be read, for ever.
 
     Raises:
@@ -133,9 +133,9 @@ def read_file(path: Path, largest: int) -> bytes:
     """Returns the bytes of a file from others, at most ``largest``.
 
     Raises:
-        OSError: As raised by :func:`regular`; or the file is larger.
+        OSError: As raised by :func:`regular_file`; or the file is larger.
     """
-    with regular(path).open("rb") as file:
+    with regular_file(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
             raise OSError(errno.EFBIG, f"it is larger than {largest >> 20} MiB", str(path))
@@ -146,12 +146,12 @@ def file_digest(path: Path) -> str:
     """Returns the SHA-256 of a file of any size, in lower-case hex.
 
     Raises:
-        OSError: As raised by :func:`regular`.
+        OSError: As raised by :func:`regular_file`.
     """
     import hashlib  # a check starts without it
 
     digest = hashlib.sha256()
-    with regular(path).open("rb") as file:
+    with regular_file(path).open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -191,14 +191,14 @@ def open_stream(path: Path) -> BinaryIO:
     """Opens a file, or a pipe that another process writes to, which is read once and in order.
 
     Raises:
-        OSError: As raised by :func:`regular`; or no process opened the pipe's other end within
+        OSError: As raised by :func:`regular_file`; or no process opened the pipe's other end within
             seconds.
     """
     try:
         if not path.is_fifo():
-            return regular(path).open("rb")
+            return regular_file(path).open("rb")
     except ValueError:  # a NUL character
-        return regular(path).open("rb")
+        return regular_file(path).open("rb")
 
     opened: list[BinaryIO] = []
     thread = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)
@@ -257,7 +257,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
         with replacing(path) as temporary:
             yield temporary
     except OSError as error:
-        raise not_written(path, "cannot write the file", error) from error
+        raise write_error(path, "cannot write the file", error) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -266,12 +266,12 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         EnvironmentLack: The folder cannot be created or written (code "file.write").
     """
-    _write(path, hidden(text))
+    _write(path, redact(text))
 
 
 def write_json(path: Path, document: Any) -> None:
     """Writes one JSON document (no NaN or infinity: ValueError) with a trailing newline."""
-    text = json.dumps(hidden_document(document), ensure_ascii=False, allow_nan=False, indent=1)
+    text = json.dumps(redact_document(document), ensure_ascii=False, allow_nan=False, indent=1)
     _write(path, text + "\n")
 
 
@@ -303,10 +303,10 @@ def write_folder_atomically(path: Path) -> Iterator[Path]:
                     old.rename(path)
                 raise
     except OSError as error:
-        raise not_written(path, "cannot write the folder", error) from error
+        raise write_error(path, "cannot write the folder", error) from error
 
 
-def not_written(path: Path, message: str, error: OSError) -> EnvironmentLack:
+def write_error(path: Path, message: str, error: OSError) -> EnvironmentLack:
     """Returns the error of a path that cannot be written: ``message`` and the system's reason."""
     return EnvironmentLack(
         f"{message}: {error.strerror or error}",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from edgekit.errors import UsageError
-from edgekit.expansion import hidden
+from edgekit.expansion import redact
 from edgekit_device import errors
 
 ABSENT = "-"
@@ -79,7 +79,7 @@ def table_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[str]:
+def align(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[str]:
     """Returns the lines of a table in plain text.
 
     Args:
@@ -96,7 +96,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[s
     ]
 
 
-def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
+def printable(text: str, most: int | None = None, *, lines: bool = True) -> str:
     r"""Returns the text with control, format and direction characters as escapes (``\x1b``).
 
     They are Python's escapes: text that was quoted with ``repr`` looks the same.
@@ -142,7 +142,7 @@ class _PrintableStream:
         return getattr(self.unfiltered, name)
 
     def write(self, text: str) -> int:
-        self.unfiltered.write(_encodable(plain(hidden(text)), self.unfiltered))
+        self.unfiltered.write(_encodable(printable(redact(text)), self.unfiltered))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -151,8 +151,8 @@ class _PrintableStream:
 
     def write_page(self, text: str) -> None:
         """Writes text whose colours are edgekit's own; other sequences are escaped."""
-        parts = _COLOUR.split(hidden(text))
-        parts[::2] = map(plain, parts[::2])
+        parts = _COLOUR.split(redact(text))
+        parts[::2] = map(printable, parts[::2])
         self.unfiltered.write(_encodable("".join(parts), self.unfiltered))
 
 

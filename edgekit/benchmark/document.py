@@ -380,10 +380,10 @@ def _measured(
             "trtexec": trtexec,
         }
     )
-    return judged(document, target, limits)
+    return with_verdict(document, target, limits)
 
 
-def judged(document: Bench, target: Target | None, limits: MeasurementLimits) -> Bench:
+def with_verdict(document: Bench, target: Target | None, limits: MeasurementLimits) -> Bench:
     """Returns a measurement with energy, verdict and power mode from its monitor.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.benchmark.document import Bench, judged
+from edgekit.benchmark.document import Bench, with_verdict
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.tegrastats import compare_with_target, read_tegrastats
 from edgekit.errors import DataError, UsageError
@@ -68,7 +68,9 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
     )
     # a monitor without rails is replaced by a monitor with rails
     mode = document.power_mode
-    document = judged(document.model_copy(update={"monitor": monitor}), target, MeasurementLimits())
+    document = with_verdict(
+        document.model_copy(update={"monitor": monitor}), target, MeasurementLimits()
+    )
     # the log names no power mode: the measurement's stays
     document = document.model_copy(update={"power_mode": document.power_mode or mode})
     if document.energy is None:

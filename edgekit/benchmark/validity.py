@@ -178,20 +178,20 @@ class Findings:
 
 def judge_measurement(measured: MeasurementFacts) -> Verdict:
     """Returns the verdict of a measurement."""
-    judged = Findings(measured.clock, measured.config)
-    judge_times(measured, judged)
+    findings = Findings(measured.clock, measured.config)
+    judge_times(measured, findings)
     if measured.on_board:
-        judge_clocks(measured, judged)
+        judge_clocks(measured, findings)
     else:
-        note_unjudged_cpu(measured, judged)
-    judge_load(measured, judged)
-    judge_trtexec(measured, judged)
-    again = " ".join((_with_config(RERUN_COMMAND, measured.config), *judged.options))
+        note_unjudged_cpu(measured, findings)
+    judge_load(measured, findings)
+    judge_trtexec(measured, findings)
+    again = " ".join((_with_config(RERUN_COMMAND, measured.config), *findings.options))
     return Verdict(
-        status="INVALID" if judged.reasons else "VALID",
-        reasons=judged.reasons,
-        unchecked=judged.unchecked,
-        command=again if judged.reasons else "",
+        status="INVALID" if findings.reasons else "VALID",
+        reasons=findings.reasons,
+        unchecked=findings.unchecked,
+        command=again if findings.reasons else "",
     )
 
 
@@ -214,19 +214,19 @@ def _with_config(remedy: str, config: str) -> str:
     return remedy.replace(RERUN_COMMAND, f"edgekit bench {config}") if config else remedy
 
 
-def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
-    """Judges a board's power mode and clocks; a PC is not judged."""
-    _judge_mode(measured, judged)
-    _judge_dla_clock(measured, judged)
-    _judge_clock_changes(measured, judged)
-    _judge_throttling(measured, judged)
+def judge_clocks(measured: MeasurementFacts, findings: Findings) -> None:
+    """Judges a board's power mode and clocks; a PC is not findings."""
+    _judge_mode(measured, findings)
+    _judge_dla_clock(measured, findings)
+    _judge_clock_changes(measured, findings)
+    _judge_throttling(measured, findings)
 
 
-def note_unjudged_cpu(measured: MeasurementFacts, judged: Findings) -> None:
+def note_unjudged_cpu(measured: MeasurementFacts, findings: Findings) -> None:
     """Notes that the reference backend ran on the board's CPU: mode and clocks do not matter."""
     if name := measured_mode(measured.facts):
         planned = f"; the plan is for {measured.power_mode}" if measured.power_mode else ""
-        judged.note_unchecked(
+        findings.note_unchecked(
             f"power mode and clocks: the reference backend ran on the board's CPU (in {name}"
             f"{planned})"
         )
@@ -237,11 +237,11 @@ def measured_mode(facts: Measurement) -> str | None:
     return facts.power.mode_name("during") if facts.power else None
 
 
-def _judge_mode(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_mode(measured: MeasurementFacts, findings: Findings) -> None:
     """Checks that the mode is the plan's, whose predicted times are compared."""
     name = measured_mode(measured.facts)
     if name is None:
-        judged.note_unchecked("power mode: not reported by nvpmodel")
+        findings.note_unchecked("power mode: not reported by nvpmodel")
         return
     found, planned = _find_mode(measured, name), _find_mode(measured, measured.power_mode)
     wanted = planned.name if planned else _normalise_mode(measured.power_mode)
@@ -253,7 +253,7 @@ def _judge_mode(measured: MeasurementFacts, judged: Findings) -> None:
     message = f"{what}, but the plan is for {wanted}"
     if found is not None and found.warning:
         message += f" ({found.warning})"
-    judged.reject(
+    findings.reject(
         "bench.power-mode",
         message,
         _normalise_mode(name),
@@ -264,7 +264,7 @@ def _judge_mode(measured: MeasurementFacts, judged: Findings) -> None:
     )
 
 
-def _judge_dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_dla_clock(measured: MeasurementFacts, findings: Findings) -> None:
     cores = sorted({core for core in map(dla_core, measured.devices) if core is not None})
     planned = _find_mode(measured, measured.power_mode)
     if not cores or planned is None or not planned.dla_mhz:
@@ -275,9 +275,9 @@ def _judge_dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
         wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
         found = _dla_mhz(measured, number)
         if found is None:
-            judged.note_unchecked(f"clock of {core}: reported by neither tegrastats nor sysfs")
+            findings.note_unchecked(f"clock of {core}: reported by neither tegrastats nor sysfs")
         elif found < share * wanted:
-            judged.reject(
+            findings.reject(
                 "bench.dla-clock",
                 f"{core} ran at {found:.0f} MHz instead of {planned.name}'s {wanted:g} MHz",
                 found,
@@ -314,18 +314,18 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
     return mode.dla_mhz[min(core, len(mode.dla_mhz) - 1)] if mode and mode.dla_mhz else None
 
 
-def _judge_clock_changes(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_clock_changes(measured: MeasurementFacts, findings: Findings) -> None:
     samples, span = measured.watched(), measured.limit("clock_span")
     for device in (*sorted(measured.devices), "EMC"):
         seen = [min(one) for sample in samples if (one := _clocks(sample, device))]
         if len(seen) < 2:
-            judged.note_unchecked(
+            findings.note_unchecked(
                 f"clock of {device} during the measurement: not reported by any monitor"
             )
             continue
         low, high = min(seen), max(seen)
         if low < (1 - span) * high:
-            judged.reject(
+            findings.reject(
                 "bench.clocks-moved",
                 f"the clock of {device} changed between {low:.0f} and {high:.0f} MHz during the "
                 "measurement",
@@ -343,13 +343,13 @@ def _clock_remedy(measured: MeasurementFacts, device: str) -> str:
     return _HELD if measured.facts.power and measured.facts.power.locked else _LOCK_COMMAND
 
 
-def _judge_throttling(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_throttling(measured: MeasurementFacts, findings: Findings) -> None:
     others = [sample.other for sample in measured.watched() if sample.other]
     states = [other.cooling for other in others if other.cooling is not None]
     counts = [other.overcurrent_events for other in others if other.overcurrent_events is not None]
     on = sorted({name for state in states for name, value in state.items() if value > 0})
     if on:
-        judged.reject(
+        findings.reject(
             "bench.throttled",
             f"thermal throttling: {', '.join(on)}",
             sum(any(value > 0 for value in state.values()) for state in states),
@@ -362,7 +362,7 @@ def _judge_throttling(measured: MeasurementFacts, judged: Findings) -> None:
         for name, before in first.items()
     )
     if events:
-        judged.reject(
+        findings.reject(
             "bench.throttled",
             f"over-current throttling, {counted(events, 'time')}",
             events,
@@ -370,7 +370,7 @@ def _judge_throttling(measured: MeasurementFacts, judged: Findings) -> None:
             _COOL,
         )
     if not states and not counts:
-        judged.note_unchecked(
+        findings.note_unchecked(
             "throttling: the board reports neither cooling states nor over-current events"
         )
 
@@ -398,15 +398,15 @@ def _normalise_mode(name: str) -> str:
     return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
 
 
-def judge_load(measured: MeasurementFacts, judged: Findings) -> None:
+def judge_load(measured: MeasurementFacts, findings: Findings) -> None:
     """Judges other load and swap, on a board and on a PC."""
-    _judge_cpu(measured, judged)
+    _judge_cpu(measured, findings)
     if measured.on_board:
-        _judge_gpu(measured, judged)
-    _judge_swap(measured, judged)
+        _judge_gpu(measured, findings)
+    _judge_swap(measured, findings)
 
 
-def _judge_cpu(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_cpu(measured: MeasurementFacts, findings: Findings) -> None:
     """Judges the load of all cores less our own during the measurement; if unknown, the load
     before.
     """
@@ -421,11 +421,11 @@ def _judge_cpu(measured: MeasurementFacts, judged: Findings) -> None:
         loads = [one for sample in measured.idle() if (one := _cpu_percent(sample)) is not None]
         when = "before the measurement"
     if not loads:
-        judged.note_unchecked("other CPU load: not reported by any monitor")
+        findings.note_unchecked("other CPU load: not reported by any monitor")
         return
     found, most = fmean(loads), measured.limit("other_cpu_percent")
     if found > most:
-        judged.reject(
+        findings.reject(
             "bench.other-load",
             f"other processes used {found:.0f} % of a core {when} (limit {most:g} %)",
             found,
@@ -434,7 +434,7 @@ def _judge_cpu(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_gpu(measured: MeasurementFacts, findings: Findings) -> None:
     engines = [sample.engines.get("GR3D") for sample in measured.idle()]
     loads = [float(engine.percent) for engine in engines if engine and engine.percent is not None]
     if not loads:
@@ -443,11 +443,11 @@ def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
             if measured.idle()
             else "not sampled before the measurement (--idle)"
         )
-        judged.note_unchecked(f"other GPU load: {why}")
+        findings.note_unchecked(f"other GPU load: {why}")
         return
     found, most = fmean(loads), measured.limit("other_gpu_percent")
     if found > most:
-        judged.reject(
+        findings.reject(
             "bench.other-load",
             f"the GPU was {found:.0f} % busy before the measurement (limit {most:g} %)",
             found,
@@ -456,18 +456,18 @@ def _judge_gpu(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def _judge_swap(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_swap(measured: MeasurementFacts, findings: Findings) -> None:
     used = [
         sample.swap.used_bytes
         for sample in measured.watched()
         if sample.swap and sample.swap.used_bytes is not None
     ]
     if len(used) < 2:
-        judged.note_unchecked("swap: not reported by any monitor")
+        findings.note_unchecked("swap: not reported by any monitor")
         return
     grown, most = max(used) - used[0], measured.limit("swap_bytes")
     if grown > most:
-        judged.reject(
+        findings.reject(
             "bench.swap",
             f"{grown / 1e6:.1f} MB went to swap during the measurement",
             grown,
@@ -482,19 +482,19 @@ def _cpu_percent(sample: Sample) -> float | None:
     return sum(known) if known else None
 
 
-def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
+def judge_times(measured: MeasurementFacts, findings: Findings) -> None:
     """Judges number, length, variation and outliers."""
-    _judge_length(measured, judged)
+    _judge_length(measured, findings)
     samples = measured.facts.samples_ms or ()
     if len(samples) < 2:
-        judged.note_unchecked("coefficient of variation and outliers: single times are missing")
+        findings.note_unchecked("coefficient of variation and outliers: single times are missing")
         return
     variation, most = coefficient_of_variation(samples), measured.limit("variation")
     if variation > most:
         power = measured.facts.power
         # not for a PC (no jetson_clocks) or clocks that are fixed already
         free = not power.locked if power else measured.on_board
-        judged.reject(
+        findings.reject(
             "bench.unstable",
             f"times vary by {100 * variation:.1f} % (standard deviation over mean, limit "
             f"{100 * most:.0f} %)",
@@ -506,7 +506,7 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
     bound = times * median(samples)
     found = sum(value > bound for value in samples) / len(samples)
     if found > share:
-        judged.reject(
+        findings.reject(
             "bench.outliers",
             f"{100 * found:.1f} % of frames exceed {times:g}x the median (limit "
             f"{100 * share:.0f} %)",
@@ -517,11 +517,11 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def _judge_length(measured: MeasurementFacts, judged: Findings) -> None:
+def _judge_length(measured: MeasurementFacts, findings: Findings) -> None:
     facts, limits = measured.facts, measured.limits
     iterations, duration, warmup = facts.iterations or 0, facts.duration_s, facts.warmup_ms
     if iterations < limits.iterations:
-        judged.reject(
+        findings.reject(
             "bench.iterations",
             f"only {counted(iterations, 'iteration')} (at least {limits.iterations})",
             iterations,
@@ -531,7 +531,7 @@ def _judge_length(measured: MeasurementFacts, judged: Findings) -> None:
             option=f"--iterations {limits.iterations}",
         )
     if duration is not None and duration < limits.duration_s:
-        judged.reject(
+        findings.reject(
             "bench.duration",
             f"only {duration:.2f} s measured (at least {limits.duration_s:g} s)",
             duration,
@@ -541,7 +541,7 @@ def _judge_length(measured: MeasurementFacts, judged: Findings) -> None:
             option=f"--duration {limits.duration_s:g}",
         )
     if warmup is not None and warmup < limits.warmup_ms:
-        judged.reject(
+        findings.reject(
             "bench.warmup",
             f"only {warmup:g} ms warm-up (at least {limits.warmup_ms:g} ms)",
             warmup,
@@ -552,20 +552,20 @@ def _judge_length(measured: MeasurementFacts, judged: Findings) -> None:
         )
 
 
-def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
+def judge_trtexec(measured: MeasurementFacts, findings: Findings) -> None:
     """Judges the cross-check with trtexec, if there was one."""
     answer = measured.trtexec
     if answer is None:
         return
     if answer.why:
-        judged.note_unchecked(f"trtexec's times: {answer.why}")
+        findings.note_unchecked(f"trtexec's times: {answer.why}")
     most = measured.limit("trtexec_share")
     for engine in answer.engines:
         share, name = engine.difference, f"{engine.device} segment {engine.index}"
         if share is None:
-            judged.note_unchecked(f"trtexec's times of {name}: {engine.why or 'it gave none'}")
+            findings.note_unchecked(f"trtexec's times of {name}: {engine.why or 'it gave none'}")
         elif abs(share) > most:
-            judged.reject(
+            findings.reject(
                 "bench.trtexec-differs",
                 f"{name}: median {engine.ours_ms:.3f} ms, trtexec's {engine.trtexec_ms:.3f} ms "
                 f"({100 * share:+.1f} %, limit {100 * most:.0f} %)",

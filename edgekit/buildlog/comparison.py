@@ -346,7 +346,10 @@ def _logged_layers(log: BuildLog) -> list[tuple[str, str]]:
     named += [(name, "") for name in log.capable]
     named += [(fallback.layer, fallback.kind) for fallback in log.fallbacks]
     named += [
-        (name, "") for one in log.loadables for name in (one.first, one.last, *one.layers) if name
+        (name, "")
+        for loadable in log.loadables
+        for name in (loadable.first, loadable.last, *loadable.layers)
+        if name
     ]
     return list(dict.fromkeys(named))
 
@@ -355,7 +358,7 @@ def _count_foreign(log: BuildLog, names: LayerNames) -> tuple[int, int] | None:
     """Returns (known names, all names); None if enough are known, or there are too few to judge."""
     known = total = 0
     for name, kind in _logged_layers(log):
-        if names.own(name, kind) or not names.distinctive(name):
+        if names.is_from_builder(name, kind) or not names.distinctive(name):
             continue
         hit = bool(names.find(name) or names.absorbed(name, kind))
         known += hit
@@ -370,7 +373,7 @@ def _take_layer_lists(log: BuildLog, names: LayerNames, found: BuilderPlacement)
     for listed in log.gpu_layers:
         ours = names.find(listed.name, listed.kind) or names.find(listed.name)
         on_gpu.update(ours)
-        if not ours and not names.own(listed.name, listed.kind):
+        if not ours and not names.is_from_builder(listed.name, listed.kind):
             _record_log_only(found, names, listed.name, listed.kind, ())
     for capable in log.capable:
         ours = names.find(capable)
@@ -579,7 +582,7 @@ def _layer(layer: Layer, judgement: Judgement, found: BuilderPlacement) -> Layer
         rules=rules,
         words=words,
         builder_rules=meant,
-        reasons=_reasons(rules if ours == "GPU" else (), words, meant),
+        reasons=_compare_reasons(rules if ours == "GPU" else (), words, meant),
     )
 
 
@@ -594,7 +597,7 @@ def _status(ours: str, theirs: str, *, inserted: bool) -> str:
     return "slots"
 
 
-def _reasons(ours: Sequence[str], words: Sequence[str], meant: Sequence[str]) -> str | None:
+def _compare_reasons(ours: Sequence[str], words: Sequence[str], meant: Sequence[str]) -> str | None:
     if not ours or not (words or meant):
         return None
     if not meant:

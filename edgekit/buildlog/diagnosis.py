@@ -283,7 +283,7 @@ class LogDoctor:
 
     def _is_follow_up(self, known: KnownError) -> bool:
         """Returns True if an error only follows from an earlier error that ended the run."""
-        return known.follows and any(one.known.stops for one in self._errors.values())
+        return known.follows and any(error.known.stops for error in self._errors.values())
 
     def _record(self, known: KnownError, about: str, error: LogError) -> None:
         key = (known.id, about)

@@ -78,9 +78,9 @@ def matching_boards(log: BuildLog) -> list[Target]:
     """Returns the boards with the log's GPU; empty if the log does not name it."""
     boards = [get(name) for name in names()]
     if log.compute_capability:
-        return [one for one in boards if one.compute_capability == log.compute_capability]
+        return [board for board in boards if board.compute_capability == log.compute_capability]
     words = log.device.replace("(", " ").split()
-    return [one for one in boards if one.gpu.name in words]
+    return [board for board in boards if board.gpu.name in words]
 
 
 def likely_board(boards: list[Target]) -> str:
@@ -89,7 +89,7 @@ def likely_board(boards: list[Target]) -> str:
     Raises:
         UsageError: No board has a DLA.
     """
-    able = [one for one in boards if one.dla.cores]
+    able = [board for board in boards if board.dla.cores]
     if not able:
         raise UsageError("--model needs a board, and the log names none", hint="give --target")
     return min(able, key=_jetson_first).name
@@ -104,7 +104,7 @@ def _explain_error(error: LogError, log: BuildLog, boards: list[Target]) -> Logg
         remedy=known.remedy_for(log.tensorrt, lower=_allows_lower_precision(log)),
         rules=known.rules,
         source="; ".join(source.title for source in known.sources),
-        sources=tuple(RuleSource(one.title, one.where) for one in known.sources),
+        sources=tuple(RuleSource(source.title, source.where) for source in known.sources),
         words=error.words,
         line=error.line,
         count=error.count,
@@ -175,7 +175,7 @@ def _broken_rules(
                 rule=first,
                 also=tuple(also),
                 layers=tuple(fallback.layer for fallback in layers),
-                words=tuple(dict.fromkeys(word for one in layers for word in one.words))[:3],
+                words=tuple(dict.fromkeys(word for layer in layers for word in layer.words))[:3],
                 text=rule.text,
                 fix=better or rule.fix,
                 fixes=() if better else rule.fixes,
@@ -202,7 +202,9 @@ def _boards_with_supported_dla(log: BuildLog, boards: list[Target]) -> list[Targ
     if not version or parse_version(version) < (8, 4):
         return None
     return [
-        one for one in boards or map(get, names()) if one.dla.cores and supports_dla(one, version)
+        board
+        for board in boards or map(get, names())
+        if board.dla.cores and supports_dla(board, version)
     ]
 
 
@@ -282,7 +284,7 @@ def _board_words(log: BuildLog, boards: list[Target]) -> str:
     said = log.device or f"compute capability {log.compute_capability}"
     if len(boards) == 1:
         return f"board {said} ({boards[0].name})"
-    which = listed([one.name for one in boards], 4)
+    which = listed([board.name for board in boards], 4)
     if not which:
         return f"board {said}, which edgekit does not know"
     return f"board {said} (the log does not say which of: {which})"
@@ -296,7 +298,7 @@ def _placement_words(whole: WholeLog) -> str:
     if log.evidence == "placement" and not log.loadables:
         return f"No layer is on the DLA; {refused} refused"
     if log.evidence == "placement":
-        members = sum(len(one.layers) for one in log.loadables)
+        members = sum(len(loadable.layers) for loadable in log.loadables)
         inside = f" with {counted(members, 'layer')}" if members else ""
         return (
             f"{counted(len(log.loadables), 'loadable')}{inside} on the DLA, "
@@ -315,7 +317,7 @@ def _placement_words(whole: WholeLog) -> str:
 
 
 def _kernel_words(devices: tuple[str, ...]) -> str:
-    cores = [one for one in devices if one.startswith("nvdla")]
+    cores = [device for device in devices if device.startswith("nvdla")]
     if cores:
         which = " and ".join(cores)
         return f"The kernel's driver has {which}, and this log has no fault of the DLA"

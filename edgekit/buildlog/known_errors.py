@@ -91,9 +91,9 @@ class KnownError:
         if lower and self.lower:
             return self.lower
         if tensorrt:
-            for one in self.releases:
-                if one.fits(tensorrt):
-                    return one.text
+            for release in self.releases:
+                if release.fits(tensorrt):
+                    return release.text
         return self.remedy
 
 
@@ -153,7 +153,9 @@ class KnownErrors:
                 words = {
                     key: _COMMA.sub(".", value) for key, value in match.groupdict().items() if value
                 }
-                said = (one.format(**words) for one in row.says if _groups(one) <= words.keys())
+                said = (
+                    form.format(**words) for form in row.says if _field_names(form) <= words.keys()
+                )
                 status = f"status {number}, {name}" if name else ""
                 return Found(
                     row, next(said, status), words.get("operator", ""), words.get("version", "")
@@ -166,15 +168,15 @@ class KnownErrors:
 
     def _status(self, text: str) -> tuple[str, str]:
         """Returns a line's status and its name ("no name" if unknown); empty if absent or 0."""
-        for one in self.statuses:
-            if match := one.pattern.search(text):
+        for status in self.statuses:
+            if match := status.pattern.search(text):
                 number = int(match["status"], 0) if match["status"].strip("0") else 0
-                known = (each.names.get(number) for each in (one, *self.statuses))
+                known = (each.names.get(number) for each in (status, *self.statuses))
                 return match["status"], next(filter(None, known), "no name") if number else ""
         return "", ""
 
 
-def _groups(form: str) -> set[str]:
+def _field_names(form: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(form) if name}
 
 
@@ -243,7 +245,10 @@ def known_errors() -> KnownErrors:
         _read_row(file.refused, file.stops),
         re.compile("|".join([*file.consequences, *file.failures])),
         re.compile("|".join(file.failures)),
-        tuple(StatusNames(re.compile(one.pattern), one.names) for one in file.statuses.values()),
+        tuple(
+            StatusNames(re.compile(status.pattern), status.names)
+            for status in file.statuses.values()
+        ),
     )
 
 
@@ -253,7 +258,7 @@ def _read_row(row: _Row, ends: Mapping[str, str]) -> KnownError:
         re.compile(row.pattern),
         row.cause,
         row.remedy,
-        tuple(Remedy(one.remedy, one.since, one.until) for one in row.releases),
+        tuple(Remedy(release.remedy, release.since, release.until) for release in row.releases),
         row.rules,
         tuple(tensorrt_sources()[key] for key in row.source),
         row.seen,

@@ -102,7 +102,7 @@ class LayerNames:
         return not (name.startswith(_IMPORTER) or _UNNAMED.match(name))
 
     @staticmethod
-    def own(name: str, kind: str) -> bool:
+    def is_from_builder(name: str, kind: str) -> bool:
         """Returns True if the builder added the layer (a copy between formats)."""
         return kind == "COPY" or _OWN.search(name) is not None
 

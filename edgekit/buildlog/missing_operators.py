@@ -83,7 +83,9 @@ def _about_plugin(operator: str, version: str) -> tuple[str, str] | None:
 
 def _reach(since: str, target: Target | None) -> str:
     """Returns a note if no JetPack of the board has a release, else ""."""
-    packs = [one for one in jetpacks(target) if one.tensorrt] if target is not None else []
+    packs = (
+        [jetpack for jetpack in jetpacks(target) if jetpack.tensorrt] if target is not None else []
+    )
     if not since or not packs or _has_jetpack_with(since, target):
         return ""
     last = packs[-1]

@@ -131,7 +131,7 @@ def read_whole(path: str | Path) -> WholeLog:
     parser, times, doctor = LogParser(), TimingParser(), LogDoctor()
     ends: list[str] = []
 
-    def examined(lines: Iterable[str]) -> Iterator[str]:
+    def examine_lines(lines: Iterable[str]) -> Iterator[str]:
         for line in lines:
             doctor.feed(line)
             if len(ends) < _MOST_SUMMARY and is_summary(line):
@@ -139,7 +139,7 @@ def read_whole(path: str | Path) -> WholeLog:
             yield line
 
     def take(lines: Iterable[str]) -> BuildLog:
-        found = _with_times(examined(lines), parser, times, lambda: doctor.recognised)
+        found = _with_times(examine_lines(lines), parser, times, lambda: doctor.recognised)
         return replace(found, recognised=found.recognised + doctor.recognised)
 
     log = _read(path, take)

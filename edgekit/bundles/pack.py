@@ -357,7 +357,7 @@ def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, 
     return Bundle(checked, data, dict(sorted(blobs.items())), referenced)
 
 
-def loosened(
+def loosen_golden(
     cases: Sequence[Golden], here: Sequence[Golden], board: Sequence[Golden]
 ) -> list[Golden]:
     """Returns this machine's golden vectors with the tolerance that a board's engines need.

@@ -27,7 +27,7 @@ def in_one_bundle(builds: Sequence[Artefacts]) -> list[Artefacts]:
             for name, weight in one.weights.items()
             if name in known and known[name].digest != weight.digest
         }
-        made = _renamed(one, names) if names else one
+        made = _rename_tensors(one, names) if names else one
         known.update(made.weights)
         found.append(made)
     return found
@@ -49,7 +49,7 @@ def together(builds: Sequence[Artefacts]) -> Artefacts:
     )
 
 
-def _renamed(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
+def _rename_tensors(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
     """Returns a build with renamed weights."""
     weights = {}
     for name, weight in build.weights.items():

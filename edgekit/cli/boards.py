@@ -25,7 +25,7 @@ from edgekit.cli.output import (
 )
 from edgekit.errors import EdgekitError, EnvironmentLack, GateError, UsageError
 from edgekit.text import counted
-from edgekit.text import plain as harmless
+from edgekit.text import printable as harmless
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from edgekit.text import plain
+from edgekit.text import printable
 
 
 class Unpadded:
@@ -35,9 +35,9 @@ class PlainConsole(Console):
     ) -> Iterable[Segment]:
         """Renders like rich, with terminal control characters escaped in every text."""
         if isinstance(renderable, str):  # measured as displayed
-            renderable = plain(renderable)
+            renderable = printable(renderable)
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
             else:
-                yield Segment(plain(segment.text), segment.style)
+                yield Segment(printable(segment.text), segment.style)

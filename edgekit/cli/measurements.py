@@ -31,7 +31,7 @@ from edgekit.cli.output import (
     terminal_format,
 )
 from edgekit.errors import GateError, UsageError
-from edgekit.text import counted, plain, sentence
+from edgekit.text import counted, printable, sentence
 
 _RATE_MS = click.IntRange(10, 60_000)
 _OPTIONS = combine(
@@ -301,15 +301,15 @@ def trace_command(
     for _, group in groupby(traced.processes, lambda one: (one.source, one.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
-        print(plain(f"{own[0].source}: {own[0].alignment}{together}", 300))
+        print(printable(f"{own[0].source}: {own[0].alignment}{together}", 300))
         for process in own:
-            print(plain(f"  {process.name}: {process.clock}", 300))
+            print(printable(f"  {process.name}: {process.clock}", 300))
     if traced.modules:
         from edgekit.reports.terminal.modules import modules_text
 
         say_page(modules_text(traced.modules))
     for note in traced.notes:
-        print(plain(f"note: {sentence(note)}", 1000))
+        print(printable(f"note: {sentence(note)}", 1000))
     print(f"trace: {traced.file}")
 
 

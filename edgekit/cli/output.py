@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
-from edgekit.expansion import hidden_document
+from edgekit.expansion import redact_document
 from edgekit.text import printable_output, sentence, unfiltered, write_page
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def print_json(document: Any) -> None:
     if hasattr(document, "to_json"):
         document = document.to_json()
     # DEL is the only control character that JSON does not escape
-    text = json.dumps(hidden_document(document), allow_nan=False).replace("\x7f", "\\u007f")
+    text = json.dumps(redact_document(document), allow_nan=False).replace("\x7f", "\\u007f")
     print(text, file=unfiltered(sys.stdout))
 
 

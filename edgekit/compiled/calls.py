@@ -36,12 +36,12 @@ def bind_tensors(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> di
 
     given, about = args if isinstance(args, tuple) else (args,), exported.arguments
     leaves = _pytree.tree_leaves((given, dict(kwargs)))
-    if not any(isinstance(one, torch.Tensor | np.ndarray) for one in leaves):
+    if not any(isinstance(leaf, torch.Tensor | np.ndarray) for leaf in leaves):
         raise UsageError(
             f"input {exported.inputs[0].name!r} is missing: there is no tensor among the arguments",
             code="torch.inputs",
             where=exported.inputs[0].name,
-            hint=f"the inputs are {listed(one.name for one in exported.inputs)}",
+            hint=f"the inputs are {listed(tensor.name for tensor in exported.inputs)}",
         )
     call = bind_call(about.parameters, given, kwargs, about.leaves)
     _check_arguments(exported, len(given), call)
@@ -55,13 +55,15 @@ def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
     Raises:
         UsageError: "torch.inputs": an argument does not match.
     """
-    about, inputs = exported.arguments, [one.name for one in exported.inputs]
+    about, inputs = exported.arguments, [tensor.name for tensor in exported.inputs]
     fixed = {**about.defaults, **about.constants}
     now = {**about.defaults, **plain_constants(call, about.defaults)}
     strange = [one for one in call.names if one not in inputs]
-    strange += [one for one in call.constants if one not in fixed and one not in inputs]
+    strange += [
+        constant for constant in call.constants if constant not in fixed and constant not in inputs
+    ]
     if about.parameters and strange and positional > len(about.parameters):
-        lost = [one for one in inputs if one not in call.names]
+        lost = [tensor for tensor in inputs if tensor not in call.names]
         raise UsageError(
             f"there are {counted(positional, 'positional argument')}, and the module takes "
             f"{len(about.parameters)} ({listed(about.parameters)})",
@@ -125,7 +127,7 @@ def bind_values(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dic
     Raises:
         UsageError: "torch.inputs": other inputs, sizes or types than compiled.
     """
-    names = [one.name for one in exported.inputs]
+    names = [tensor.name for tensor in exported.inputs]
     return _check_values(
         exported, named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
     )
@@ -144,12 +146,12 @@ def _check_values(
     Raises:
         UsageError: "torch.inputs": an input is missing, or has another size or type.
     """
-    for one in exported.inputs:
-        value = found.get(one.name)
+    for tensor in exported.inputs:
+        value = found.get(tensor.name)
         is_tensor = not isinstance(value, np.ndarray) if hasattr(value, "dtype") else tensors
-        kind = one.torch_type if is_tensor else one.type
-        size = f"{'x'.join(map(str, one.shape))}:{kind}"
-        if one.name not in found:
+        kind = tensor.torch_type if is_tensor else tensor.type
+        size = f"{'x'.join(map(str, tensor.shape))}:{kind}"
+        if tensor.name not in found:
             problem = "is missing"
         elif not hasattr(value, "dtype"):
             problem = f"is a {type(value).__name__}, and no array or tensor"
@@ -157,17 +159,17 @@ def _check_values(
             problem = f"is {tensor_size(value)}"
         if problem != f"is {size}":
             raise UsageError(
-                f"input {one.name!r} {problem}",
+                f"input {tensor.name!r} {problem}",
                 code="torch.inputs",
-                where=one.name,
+                where=tensor.name,
                 hint=f"it was compiled for {size}; compile it again for another size or type",
             )
-    return {one.name: found[one.name] for one in exported.inputs}
+    return {tensor.name: found[tensor.name] for tensor in exported.inputs}
 
 
 def first_device(values: Iterable[Values]) -> Any:
     """Returns the device of the first tensor; None if all values are NumPy arrays."""
-    return next((one.device for one in values if not isinstance(one, np.ndarray)), None)
+    return next((value.device for value in values if not isinstance(value, np.ndarray)), None)
 
 
 def run_on_gpu(
@@ -185,7 +187,7 @@ def run_on_gpu(
     import torch
 
     kinds, device = (
-        {one.name: torch_type(one.type) for one in inputs},
+        {tensor.name: torch_type(tensor.type) for tensor in inputs},
         first_device(values.values()),
     )
     feed = {
@@ -201,7 +203,8 @@ def convert_outputs(
 ) -> dict[str, Values]:
     """Returns the outputs by name: tensors in the module's types; arrays if ``device`` is None."""
     if device is None:
-        return {one.name: known[one.name] for one in outputs}
+        return {tensor.name: known[tensor.name] for tensor in outputs}
     return {
-        one.name: as_tensor(known[one.name], device, torch_type(one.torch_type)) for one in outputs
+        tensor.name: as_tensor(known[tensor.name], device, torch_type(tensor.torch_type))
+        for tensor in outputs
     }

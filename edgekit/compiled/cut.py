@@ -44,14 +44,17 @@ _LEAST_RUNS, _MOST_RUNS, _SECONDS = 10, 200, 0.5
 
 def entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
     """Returns inputs or outputs of an export as manifest entries."""
-    return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
+    return [
+        tensor_io(NetworkTensor(tensor.name, tuple(tensor.shape), tensor.type))
+        for tensor in tensors
+    ]
 
 
 def ranges(inputs: Sequence[Tensor]) -> dict[str, tuple[float, float]]:
     """Returns the smallest and the largest value of each input's example; 0 and 1 without an
     example.
     """
-    return {one.name: one.range or (0.0, 1.0) for one in inputs}
+    return {tensor.name: tensor.range or (0.0, 1.0) for tensor in inputs}
 
 
 class Cut:
@@ -72,8 +75,8 @@ class Cut:
         if not exported.left:
             # a build drops unused inputs
             read = {name for node in model.graph.node for name in reads(node)}
-            inputs = tuple(one.name for one in exported.inputs if one.name in read)
-            outputs = tuple(one.name for one in exported.outputs)
+            inputs = tuple(tensor.name for tensor in exported.inputs if tensor.name in read)
+            outputs = tuple(tensor.name for tensor in exported.outputs)
             self.parts: list[CompiledPart | LeftModule] = [CompiledPart(model, inputs, outputs)]
             self.files = {name: Path(exported.file)}
             return
@@ -112,10 +115,10 @@ class Cut:
         """
         if not self.exported.left:
             return {}
-        left = None if self.left is None else self.left.apart()
+        left = None if self.left is None else self.left.with_own_state()
         found: dict[int, float] = {}
 
-        def timed(part: LeftModule) -> Step:
+        def time_part(part: LeftModule) -> Step:
             step = self.left_step(part) if left is None else torch_step(part, left)
 
             def run(values: Sequence[Values]) -> Sequence[Values]:
@@ -134,7 +137,7 @@ class Cut:
             return Step(step.inputs, step.outputs, run)
 
         with contextlib.suppress(ModelError):
-            run_steps(open_steps(Path(self.exported.file), timed), self.example())
+            run_steps(open_steps(Path(self.exported.file), time_part), self.example())
         return found
 
     def left_step(self, part: LeftModule) -> Step:
@@ -155,8 +158,8 @@ class Cut:
             UsageError: "torch.inputs": they do not fit, or are no iterable.
         """
         sizes = listed(
-            f"{one.name} {'x'.join(map(str, one.shape))}:{one.torch_type}"
-            for one in self.exported.inputs
+            f"{tensor.name} {'x'.join(map(str, tensor.shape))}:{tensor.torch_type}"
+            for tensor in self.exported.inputs
         )
         hint = f"give an iterable of inputs, each like one call: {sizes}"
         if isinstance(batches, str | Path):

@@ -9,7 +9,7 @@ from pydantic import Field
 from edgekit.documents import ClockName, Coded, Count, Device, Digest, Document, Figure, TargetName
 from edgekit.placement.plan import Plan
 from edgekit.pytorch.document import Exported
-from edgekit.text import aligned
+from edgekit.text import align
 
 _CLOCKS = {
     "board-measured": "measured on a board",
@@ -69,10 +69,12 @@ class Compiled(Document):
     def __str__(self) -> str:
         """Returns the modules as a table, for people."""
         rows = [("module", "where", "time", "crosses")]
-        for one in self.modules:
-            clock = _CLOCKS.get(one.clock, one.clock)
-            time = "not measured" if one.us is None else f"{one.us:.1f} us {clock}"
-            rows.append((one.module or "(the network)", one.where, time, f"{one.bytes:,} B"))
+        for module in self.modules:
+            clock = _CLOCKS.get(module.clock, module.clock)
+            time = "not measured" if module.us is None else f"{module.us:.1f} us {clock}"
+            rows.append(
+                (module.module or "(the network)", module.where, time, f"{module.bytes:,} B")
+            )
         where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
         head, notes = f"compiled for {self.target}; {where}", [self.exported.words(), *self.notes]
-        return "\n".join([head, *aligned(rows), *notes])
+        return "\n".join([head, *align(rows), *notes])

@@ -61,7 +61,7 @@ class LoadedNetwork:
     ) -> None:
         self.name, self.digest, self.exported = bundle.name, bundle.digest, exported
         self._run, self._on_gpu = run, on_gpu
-        self._read = {one.name for one in bundle.manifest.inputs}
+        self._read = {tensor.name for tensor in bundle.manifest.inputs}
         self._close = weakref.finalize(self, close)
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class LoadedNetwork:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
         about = self.exported
-        arrays = all(isinstance(one, np.ndarray) for one in (*args, *kwargs.values()))
+        arrays = all(isinstance(value, np.ndarray) for value in (*args, *kwargs.values()))
         by_name = bind_values if arrays or find_spec("torch") is None else bind_tensors
         given = by_name(about, args, kwargs)
         device = first_device(given.values())
@@ -97,7 +97,7 @@ class LoadedNetwork:
         if self._on_gpu is not None and device is not None and device.type == "cuda":
             known = run_on_gpu(about.inputs, self._on_gpu, values)
         else:
-            outputs = tuple(one.name for one in about.outputs)
+            outputs = tuple(tensor.name for tensor in about.outputs)
             known = run_steps([array_step(tuple(values), outputs, self._run)], values)
         return rebuild(about.result, convert_outputs(about.outputs, known, device))
 

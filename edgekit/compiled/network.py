@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
-from edgekit.compiled import earlier
+from edgekit.compiled import compilation_cache
 from edgekit.compiled.calls import bind_tensors, first_device
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
@@ -131,7 +131,9 @@ def compile_network(
 
     exported, network = export(source)
     if exported.dimensions:
-        given = listed(f"{one.name} {'x'.join(map(str, one.shape))}" for one in exported.inputs)
+        given = listed(
+            f"{tensor.name} {'x'.join(map(str, tensor.shape))}" for tensor in exported.inputs
+        )
         raise UsageError(
             "a compiled network has one size, and sizes of this one vary",
             code="torch.dynamic_shapes",
@@ -160,17 +162,21 @@ def compile_network(
         out=cut.out,
         progress=progress,
         consents=consents or {},
-        left=list(dict.fromkeys(one.module for one in exported.left)),
+        left=list(dict.fromkeys(call.module for call in exported.left)),
     )
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
-    key = earlier.key(exported, name, building)
-    before = None if any(one.file.precision == "int8" for one in configs) else earlier.find(key)
+    key = compilation_cache.key(exported, name, building)
+    before = (
+        None
+        if any(config.file.precision == "int8" for config in configs)
+        else compilation_cache.find(key)
+    )
     built = None
     if before is not None and before.weights != exported.weights:
         built = _refit_parts(Cut(before, network, name, cut.out), cut, building)
     if built is None:
-        earlier.remember(key, exported)
+        compilation_cache.remember(key, exported)
         built = [
             Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
         ]
@@ -247,7 +253,7 @@ class CompiledNetwork:
             if isinstance(part, CompiledPart):
                 made = next(built)
                 steps.append(array_step(part.inputs, part.outputs, made.run))
-                outside = set(part.inputs) - {one.name for one in self._cut.exported.inputs}
+                outside = set(part.inputs) - {tensor.name for tensor in self._cut.exported.inputs}
                 rows += placed_modules(made.layers, made.document.plan, outside)
             else:
                 steps.append(self._cut.left_step(part))
@@ -266,7 +272,7 @@ class CompiledNetwork:
         notes = [*self._cut.exported.notes, *self._notes]
         if any(part.refitted for part in self._built):
             notes.append(_REFITTED)
-        notes += [note for one in documents for note in one.plan.notes]
+        notes += [note for document in documents for note in document.plan.notes]
         self.report = Compiled(
             schema="edgekit.compiled/1",
             target=str(self._building.options["target"]),
@@ -416,5 +422,5 @@ def _weight_versions(source: Any) -> _Versions:
         samples[one.dtype, one.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
     # a single copy from each device: a call must not wait for each tensor
     read = [torch.cat(some).cpu().view(torch.uint8).numpy() for some in samples.values()]
-    counts = ((id(one), one._version) for one in every)
-    return (*counts, tuple(zlib.crc32(memoryview(one)) for one in read))
+    counts = ((id(item), item._version) for item in every)
+    return (*counts, tuple(zlib.crc32(memoryview(array)) for array in read))

@@ -17,7 +17,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.protos import dtype_name, reads
 from edgekit.network.source import foreign_format
 from edgekit.network.writing import save
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.chain import array
 from edgekit.pytorch.document import Arguments, Exported, Structure, Tensor
 from edgekit.pytorch.export import digests, leave_in_file, value_range
@@ -64,7 +64,7 @@ def onnx_file(
     """
     graph = read(path)[0].graph
     constants = {one.name for one in graph.initializer}
-    declared = {one.name: one for one in graph.input if one.name not in constants}
+    declared = {value.name: value for value in graph.input if value.name not in constants}
     given = tuple(args) if isinstance(args, list | tuple) else (args,)
     example = named_values(list(declared), given, kwargs)
     known = {name: size_in(name, text) for name, text in inputs.items()}
@@ -73,17 +73,17 @@ def onnx_file(
     used = {name for node in graph.node for name in reads(node)}
     read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
     model = load(path, shapes=read_sizes)
-    key = keeping.key("onnx", str(path), release, model.digest)
-    exported = keeping.find(key)
+    key = export_cache.key("onnx", str(path), release, model.digest)
+    exported = export_cache.find(key)
     if exported is None:
-        with keeping.new_entry(key) as folder:
-            save(model, folder / keeping.FILE)
-            structure, weights = digests(onnx.load(folder / keeping.FILE))
-            names = [one.name for one in model.proto.graph.output]
+        with export_cache.new_entry(key) as folder:
+            save(model, folder / export_cache.FILE)
+            structure, weights = digests(onnx.load(folder / export_cache.FILE))
+            names = [value.name for value in model.proto.graph.output]
             items = [Structure(kind="tensor", name=name) for name in names]
             exported = Exported(
                 schema="edgekit.export/1",
-                file=str(keeping.entry_folder(key) / keeping.FILE),
+                file=str(export_cache.entry_folder(key) / export_cache.FILE),
                 source=str(path),
                 kind="onnx",
                 torch=None,
@@ -91,7 +91,7 @@ def onnx_file(
                 opset=read_opset(model.proto),
                 tensorrt=release,
                 inputs=[],
-                outputs=[_tensor(one) for one in model.proto.graph.output],
+                outputs=[_tensor(value) for value in model.proto.graph.output],
                 arguments=Arguments(parameters=list(declared), constants={}),
                 result=items[0] if len(items) == 1 else Structure(kind="tuple", items=items),
                 structure=structure,
@@ -100,10 +100,10 @@ def onnx_file(
                 cached=False,
                 notes=list(model.notes),
             )
-            keeping.write_record(exported, folder)
+            export_cache.write_record(exported, folder)
     if leave:
         exported = leave_in_file(exported, leave)
-    static = {one.name: one for one in model.proto.graph.input}
+    static = {value.name: value for value in model.proto.graph.input}
     taken = [
         _tensor(static.get(name, one), sizes.get(name), example.get(name))
         for name, one in declared.items()
@@ -133,7 +133,7 @@ def _tensor(
     kind = dtype_name(known.elem_type)
     return Tensor(
         name=value.name,
-        shape=[one.dim_value or 1 for one in known.shape.dim] if shape is None else list(shape),
+        shape=[dim.dim_value or 1 for dim in known.shape.dim] if shape is None else list(shape),
         type=kind,
         torch_type=kind,
         range=value_range(array(example)) if hasattr(example, "dtype") else None,

@@ -15,7 +15,7 @@ from edgekit.bundles.sign import sign
 from edgekit.compiled.document import CompiledPart
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import BoardError, UsageError
-from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.layer_names import layers_matching, unmatched_error
 from edgekit.network.module_names import fits_module
 from edgekit.pipeline.boards.addresses import host_board
 from edgekit.pipeline.pipeline import Pipeline
@@ -108,7 +108,9 @@ class Building:
         for glob in self.pins:
             if not any(layers_matching(network, glob) for network in networks):
                 left = [
-                    one for one in self.left if fits_module(one, glob) or glob.startswith(f"{one}.")
+                    module
+                    for module in self.left
+                    if fits_module(module, glob) or glob.startswith(f"{module}.")
                 ]
                 if left:
                     raise UsageError(
@@ -118,7 +120,7 @@ class Building:
                         where="pin",
                         hint="drop the pin, or take the module out of leave",
                     )
-                raise unmatched(glob, *networks, what="pin", code="plan.pin", where="pin")
+                raise unmatched_error(glob, *networks, what="pin", code="plan.pin", where="pin")
         for network, options in zip(networks, given, strict=True):
             own = [
                 {"layers": glob, "device": device.upper()}

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from edgekit.errors import UsageError
 from edgekit.network.left_modules import LeftModule, parts
 from edgekit.network.module_names import ModuleNames, read_module_names
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.export import digests
 from edgekit.pytorch.exporters import is_float, rename
@@ -48,9 +48,9 @@ def with_structure(compiled: Exported, other: Exported) -> Exported:
     _take_weights(proto, onnx.load(other.file))
     structure, weights = digests(proto)
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
-    key = keeping.key("of structure", compiled.structure, Path(other.file).parent.name)
-    with keeping.new_entry(key) as folder:
-        keeping.write(proto, folder / keeping.FILE)
+    key = export_cache.key("of structure", compiled.structure, Path(other.file).parent.name)
+    with export_cache.new_entry(key) as folder:
+        export_cache.write(proto, folder / export_cache.FILE)
         for number, part in enumerate(left):
             if not (file := other.left[part.call].file):
                 continue
@@ -59,16 +59,16 @@ def with_structure(compiled: Exported, other: Exported) -> Exported:
             rename(alone, part.inputs, part.outputs)
             name = f"left-{part.call}.onnx"
             (folder / name).write_bytes(alone.SerializeToString())
-            left[number] = replace(part, file=str(keeping.entry_folder(key) / name))
+            left[number] = replace(part, file=str(export_cache.entry_folder(key) / name))
         made = other.model_copy(
             update={
-                "file": str(keeping.entry_folder(key) / keeping.FILE),
+                "file": str(export_cache.entry_folder(key) / export_cache.FILE),
                 "structure": structure,
                 "weights": weights,
                 "left": left,
             }
         )
-        keeping.write_record(made, folder)
+        export_cache.write_record(made, folder)
     return made
 
 
@@ -111,7 +111,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
 
 def _tensors(exported: Exported) -> list[str]:
     """Returns the names of inputs and outputs."""
-    return [one.name for one in (*exported.inputs, *exported.outputs)]
+    return [tensor.name for tensor in (*exported.inputs, *exported.outputs)]
 
 
 def _lost_bias(
@@ -147,8 +147,8 @@ def _structure_error(
     here, there = _operator(node), _operator(other)
     if here == there and node is not None and other is not None:
         own, given = _details(node, mine), _details(other, theirs)
-        here = _operator(node, [one for one in own if one not in given])
-        there = _operator(other, [one for one in given if one not in own])
+        here = _operator(node, [item for item in own if item not in given])
+        there = _operator(other, [value for value in given if value not in own])
     differs = f"it has {there}, the compiled one has {here}"
     if here == there:
         differs = f"its {there} has other inputs or constants"
@@ -170,4 +170,4 @@ def _operator(node: onnx.NodeProto | None, details: Sequence[str] = ()) -> str:
 def _details(node: onnx.NodeProto, weights: Mapping[str, np.ndarray]) -> list[str]:
     """Returns an operator's attributes, and the sizes of its weights."""
     sizes = [f"weights {tensor_size(weights[name])}" for name in node.input if name in weights]
-    return [*sizes, *(str(helper.printable_attribute(one)) for one in node.attribute)]
+    return [*sizes, *(str(helper.printable_attribute(attribute)) for attribute in node.attribute)]

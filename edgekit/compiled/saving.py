@@ -64,12 +64,12 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     exported = cut.exported
     factories = _python_factories(cut, python)
     read_by_parts = {name for part in cut.parts for name in part.inputs}
-    inputs = entries([one for one in exported.inputs if one.name in read_by_parts])
+    inputs = entries([tensor for tensor in exported.inputs if tensor.name in read_by_parts])
     outputs = entries(exported.outputs)
     examples: dict[str, Any] = {}
     if cut.left is not None:
         # calling a stateful module would change the network's next results
-        step = partial(torch_step, left=cut.left.apart())
+        step = partial(torch_step, left=cut.left.with_own_state())
         examples = run_steps(open_steps(Path(exported.file), step), cut.example())
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
@@ -82,7 +82,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         else:
             tensors = [examples[name] for name in part.inputs if cut.left is not None]
             if cut.left is not None and part.module in factories:
-                code = left_python(cut.left.apart(), part, tensors, factories[part.module])
+                code = left_python(cut.left.with_own_state(), part, tensors, factories[part.module])
                 record = canonical(write(code.part))
                 files = {"source": code.source, "state": code.state}
                 parts.append(CpuPart(part.module, record, code.inputs, code.outputs, files))
@@ -101,7 +101,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         golden.append(_golden(steps, inputs, outputs, ranges(exported.inputs)))
     file = Path(exported.file)
     source = source_name(exported.source)
-    left = [replace(one, file="") for one in exported.left]
+    left = [replace(call, file="") for call in exported.left]
     document = exported.model_copy(
         update={"file": file.name, "source": source, "cached": False, "left": left}
     )
@@ -118,7 +118,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
 
 def _python_factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     """Returns the factory of each module that becomes a Python part."""
-    modules = list(dict.fromkeys(one.module for one in cut.exported.left))
+    modules = list(dict.fromkeys(call.module for call in cut.exported.left))
     if python and modules and cut.left is None:
         raise UsageError(
             "a module of a program, file or factory cannot become a Python part",
@@ -148,5 +148,5 @@ def _golden(
 ) -> Golden:
     """Returns a golden vector: the parts' current outputs for generated inputs."""
     known = run_steps(steps, golden_inputs(inputs, SEED, within))
-    found = {one.name: array(known[one.name]) for one in outputs}
+    found = {tensor.name: array(known[tensor.name]) for tensor in outputs}
     return Golden(SEED, within, found, _TOLERANCE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgekit.compiled.document import PlacedModule
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.placement.check_document import tensor_bytes
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[Plac
     }
     devices: dict[str, set[str]] = defaultdict(set)
     for layer in network.layers:
-        for path in enclosing(layer.module):
+        for path in enclosing_modules(layer.module):
             devices[path].add(placed[layer.name].device)
     rows: dict[tuple[str, str], _Row] = {}
     for layer in network.layers:
-        whole = (path for path in enclosing(layer.module)[1:] if len(devices[path]) == 1)
+        whole = (path for path in enclosing_modules(layer.module)[1:] if len(devices[path]) == 1)
         key = (next(whole, layer.module), placed[layer.name].device)
         row = rows.setdefault(key, _Row())
         row.layers.append(layer)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit import timeouts
 from edgekit.deployment.transport import MOST_OUT, Completed
 from edgekit.errors import LOST_CODES, BoardError, BundleError
-from edgekit.text import plain
+from edgekit.text import printable
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import EXIT_FAILED, DeviceError
 from edgekit_device.protocol.codec import (
@@ -127,7 +127,7 @@ def read_answer(done: Completed, where: str, python: str, command: str = "") -> 
     try:
         return _answer_rule(command)(answer)
     except DeviceError as error:
-        fault = plain(f"{error.where}: {error.message}".removeprefix(": "), 300)
+        fault = printable(f"{error.where}: {error.message}".removeprefix(": "), 300)
         raise protocol_error(
             f"the board's answer to {command} is not valid: {fault}", where
         ) from error
@@ -145,7 +145,7 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
     """Returns the error of a command with a non-zero status."""
     failed = _stated_failure(done.out) if done.status == EXIT_FAILED else None
     if failed is not None:
-        field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
+        field = {name: printable(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
         ours = _HINTS.get(field["code"])
         hint = field["hint"] if ours is None else ours.format(where=field["where"])
@@ -236,7 +236,7 @@ def protocol_error(message: str, where: str) -> BoardError:
 
 def _excerpt(data: bytes) -> str:
     lines = data.decode("utf-8", "replace").strip().splitlines()
-    return plain(lines[-1], 300) if lines else ""
+    return printable(lines[-1], 300) if lines else ""
 
 
 class StagedOutput:

@@ -37,7 +37,7 @@ from edgekit.deployment.transport import (
     read_frames,
 )
 from edgekit.errors import UNREACHABLE_CODES, BoardError, EnvironmentLack
-from edgekit.text import plain
+from edgekit.text import printable
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import fail, parse_json, read, write
@@ -515,7 +515,7 @@ class BoardClient:
                 continue
             since, mute, attempt, polls = None, False, 0, polls + 1
             for event in news.events:
-                phase, text = (plain(words, _MOST_TEXT) for words in (event.phase, event.text))
+                phase, text = (printable(words, _MOST_TEXT) for words in (event.phase, event.text))
                 yield WatchedEvent(
                     event.time, phase, event.done, event.total, text, event.n, news.state
                 )
@@ -680,7 +680,7 @@ class BoardClient:
         )
         if done.status != 0 and b"already in use" not in done.err:
             lines = done.err.decode("utf-8", "replace").strip().splitlines()
-            last_line = plain(lines[-1], 300) if lines else "it printed nothing"
+            last_line = printable(lines[-1], 300) if lines else "it printed nothing"
             raise BoardError(
                 f"docker did not start the job: {last_line}",
                 code="board.container",

@@ -19,7 +19,7 @@ from edgekit.config.loader import Config, open_config
 from edgekit.deployment.client import BoardClient
 from edgekit.documents import Coded, Document
 from edgekit.errors import EdgekitError, UsageError
-from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, board_address
+from edgekit.fleet.boards import Answer, LastAnswers, ServedRelease, board_address
 from edgekit.fleet.bundles import signing_key_line
 from edgekit.fleet.drive import TAKEN_BACK, UNKNOWN_SIGNER
 from edgekit.fleet.driver import RETRIED_CODES, BoardPool, Deployed, Driver, Found, SshDriver
@@ -278,7 +278,7 @@ class _Apply:
 
     def _remember(self, members: list[FleetBoard]) -> None:
         """Stores the boards' releases for ``fleet status --inventory``."""
-        seen, now = SeenBoards(self._store.folder), time.time()
+        seen, now = LastAnswers(self._store.folder), time.time()
         before, answers = seen.read(), {}
         for member in members:
             if (deployed := self._deployed.get(member.name)) is None:

@@ -111,7 +111,7 @@ class _Answers(Document):
     boards: dict[str, Answer]
 
 
-class SeenBoards:
+class LastAnswers:
     """The last answers of the boards of all inventories; several processes may share the file.
 
     Args:
@@ -192,7 +192,7 @@ def ask_boards(
         done=lambda row, answer: answers.__setitem__(board_address(row.reached), answer),
         failed=failed,
     )
-    seen = SeenBoards(store.folder)
+    seen = LastAnswers(store.folder)
     before = seen.read()
     seen.add(answers)
     rollouts, by_ansible, now = store.rollouts(), saved_runs(store.folder), time.time()

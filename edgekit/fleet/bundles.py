@@ -66,14 +66,14 @@ class Bundles:
             key = _key(str(source), backend, kind)
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._settle(key, source, client, backend)
+                self._made[key] = self._build_once(key, source, client, backend)
         bundle = self._made[key]
         if bundle.manifest.backend != _REFERENCE:
             with Pipeline(config) as pipeline:
                 check_bundle(pipeline.boards, client, bundle.manifest)
         return bundle
 
-    def _settle(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
+    def _build_once(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
         folder, settled = self._rollout.folder, self._facts.bundles
         if key in settled:
             return _read_kept(folder, settled[key])

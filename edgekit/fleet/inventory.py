@@ -30,7 +30,7 @@ from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
-from edgekit.files import named_path, parse_json, read_file, regular
+from edgekit.files import named_path, parse_json, read_file, regular_file
 from edgekit.fleet.waves import AssignedRelease, FleetBoard
 from edgekit.network.source import is_config_file
 from edgekit.text import listed
@@ -66,13 +66,15 @@ _TERM = re.compile(
 )
 
 
-def _text(value: Any) -> Any:
+def _number_as_text(value: Any) -> Any:
     """Returns a number in a label as text: ``rack: 12``."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 # characters that a terminal and a selector can show: no control characters
-Value = Annotated[str, BeforeValidator(_text), Field(pattern=r"^[^\x00-\x1f\x7f]{0,128}$")]
+Value = Annotated[
+    str, BeforeValidator(_number_as_text), Field(pattern=r"^[^\x00-\x1f\x7f]{0,128}$")
+]
 
 
 class DefaultsFile(Section):
@@ -187,7 +189,7 @@ def _check_size(path: Path) -> None:
     total = entries = 0
     try:
         if not path.is_dir():
-            total = regular(path).stat().st_size
+            total = regular_file(path).stat().st_size
         else:
             for folder, _, names in os.walk(path):
                 entries += 1 + len(names)

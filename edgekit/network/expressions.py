@@ -141,7 +141,7 @@ class _Evaluation:
             values = self._attributes.get(name)
             if values is None:
                 raise ValueError(f"it has no attribute {name!r}; {self._describe_numbers()}")
-            if not isinstance(values, list) or not all(isinstance(one, int) for one in values):
+            if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
                 raise ValueError(f"its attribute {name!r} is no list of whole numbers")
         if not -len(values) <= index < len(values):
             raise ValueError(f"{name} has {len(values)} values, so there is no {name}[{index}]")

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.files import map_array, regular
+from edgekit.files import map_array, regular_file
 from edgekit.network.protos import subgraphs
 from edgekit.network.source import missing_model, refuse_foreign
 from edgekit_device.protocol.codec import document
@@ -204,7 +204,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     try:
         if path.is_dir():
             refuse_foreign(path)
-        size = regular(path).stat().st_size
+        size = regular_file(path).stat().st_size
         refuse_foreign(path)
         if size == 0:
             raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)

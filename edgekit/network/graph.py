@@ -39,6 +39,7 @@ PLUGIN, SHAPES, LEFT = "plugin", "shapes", "left"
 #: Runtime or of its own.
 IMPORTED = "imported"
 _REMEMBERED_FORMS = 1 << 16
+_FORM_NUMBERS = count()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,12 +128,7 @@ def form(node: Node) -> int:
 
 @lru_cache(_REMEMBERED_FORMS)
 def _form_number(op: str, domain: str, attrs: str) -> int:
-    return next(_form_counter())
-
-
-@lru_cache(1)
-def _form_counter() -> Iterator[int]:
-    return count()
+    return next(_FORM_NUMBERS)
 
 
 def _hashable(value: Any) -> Hashable:

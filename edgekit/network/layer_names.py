@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from edgekit.errors import UsageError
 from edgekit.network.model import Layer, Network
-from edgekit.network.module_names import enclosing, fits_module
+from edgekit.network.module_names import enclosing_modules, fits_module
 from edgekit.text import listed
 
 _WILD = r"[*?\[\]!]+"
@@ -37,7 +37,7 @@ def layers_matching(network: Network, glob: str, *, nodes: bool = False) -> tupl
         return any(map(fits, layer.origin))
 
     def of_modules(layer: Layer) -> bool:
-        return any(fits_module(path, glob) for path in enclosing(layer.module)[1:])
+        return any(fits_module(path, glob) for path in enclosing_modules(layer.module)[1:])
 
     ways: list[Callable[[Layer], bool]] = [lambda layer: fits(layer.name), of_nodes]
     if nodes:
@@ -55,7 +55,7 @@ def names_of_layers(network: Network) -> Iterator[str]:
     """Yields each name that a glob may match: modules, layers and their ONNX nodes."""
     if network.modules is not None:
         for path in dict.fromkeys(layer.module for layer in network.layers):
-            yield from enclosing(path)[1:]
+            yield from enclosing_modules(path)[1:]
     for layer in network.layers:
         yield layer.name
         yield from layer.origin
@@ -80,7 +80,7 @@ def named_things(*networks: Network) -> str:
     return "layer or ONNX node"
 
 
-def unmatched(
+def unmatched_error(
     glob: str, *networks: Network, what: str = "", code: str, where: str = ""
 ) -> UsageError:
     """Returns the error for a glob without matches; its hint has the nearest names.
@@ -123,6 +123,6 @@ def layers_named(
     for pattern in patterns:
         names = layers_matching(network, pattern, nodes=True)
         if not names and strict:
-            raise unmatched(pattern, network, code="calibration.fp16", where=where)
+            raise unmatched_error(pattern, network, code="calibration.fp16", where=where)
         found.update(names)
     return frozenset(found)

@@ -16,7 +16,7 @@ from onnx import helper
 
 from edgekit.errors import UsageError
 from edgekit.network.model import Model, joined_weights
-from edgekit.network.module_names import enclosing, fits_module, write_module_name
+from edgekit.network.module_names import enclosing_modules, fits_module, write_module_name
 from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR, reads
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member
@@ -104,14 +104,16 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             hint="give the torch.nn.Module, a program of torch.export (.pt2) or "
             "package.module:factory",
         )
-    every = dict.fromkeys(one for path in names.nodes.values() for one in enclosing(path)[1:])
+    every = dict.fromkeys(
+        one for path in names.nodes.values() for one in enclosing_modules(path)[1:]
+    )
     # lists of modules are never called
-    called = [one for one in every if one in names.classes] or list(every)
+    called = [item for item in every if item in names.classes] or list(every)
     chosen = {one for matched in left_paths(called, globs).values() for one in matched}
 
     def left_out(node: onnx.NodeProto) -> str:
-        around = enclosing(names.nodes.get(node.name, ""))[1:]
-        return next((one for one in around if one in chosen), "")
+        around = enclosing_modules(names.nodes.get(node.name, ""))[1:]
+        return next((path for path in around if path in chosen), "")
 
     stages = _stages(graph, left_out)
     made: list[onnx.NodeProto] = []
@@ -123,7 +125,7 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             continue
         own = {name for node in nodes for name in node.output if name}
         inside = {node.name for node in nodes}
-        used = {one.name for one in graph.output}
+        used = {value.name for value in graph.output}
         used |= {name for node in graph.node if node.name not in inside for name in reads(node)}
         inputs = list(
             dict.fromkeys(
@@ -154,8 +156,8 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             graph.name,
             graph.input,
             graph.output,
-            [one for one in graph.initializer if one.name in held],
-            value_info=[one for one in graph.value_info if one.name in known],
+            [tensor for tensor in graph.initializer if tensor.name in held],
+            value_info=[value for value in graph.value_info if value.name in known],
         ),
         opset_imports=[*model.proto.opset_import, helper.make_opsetid(LEFT_DOMAIN, 1)],
         ir_version=model.proto.ir_version,

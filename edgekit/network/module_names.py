@@ -71,7 +71,7 @@ class ModuleNames:
     classes: Mapping[str, str] = field(default_factory=dict)
 
 
-def enclosing(path: str) -> list[str]:
+def enclosing_modules(path: str) -> list[str]:
     """Returns a module and its enclosing modules, from the network ("") inwards."""
     parts = path.split(".") if path else []
     return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
@@ -210,7 +210,7 @@ def _weight_owners(graph: onnx.GraphProto) -> dict[str, str]:
             # a MatMul's matrix may be either input; the third input is a bias, which exporters
             # share
             owners = (
-                _owner(stored[name])
+                _owner_module(stored[name])
                 for name in (*node.input[1:2], *node.input[:1])
                 if name in stored
             )
@@ -218,7 +218,7 @@ def _weight_owners(graph: onnx.GraphProto) -> dict[str, str]:
     return {name: owner for name, owner in found.items() if owner}
 
 
-def _owner(weight: str) -> str:
+def _owner_module(weight: str) -> str:
     """Returns "layer1.0.conv1" for "layer1.0.conv1.weight"; "" for a name without a module."""
     path = weight.rpartition(".")[0]
     return path if _is_name(path) and not set(path) & set(":/\\") else ""
@@ -288,8 +288,8 @@ def write_module_name(node: onnx.NodeProto, names: ModuleNames, path: str) -> No
     """
     if any(item.key == NAME_SCOPES for item in node.metadata_props):
         return
-    modules = [one for one in enclosing(path) if one in names.classes or one in {"", path}]
-    scopes, kinds = [*modules, node.op_type], [names.classes.get(one, "") for one in modules]
+    modules = [one for one in enclosing_modules(path) if one in names.classes or one in {"", path}]
+    scopes, kinds = [*modules, node.op_type], [names.classes.get(module, "") for module in modules]
     node.metadata_props.add(key=NAME_SCOPES, value=repr(scopes))
     if any(kinds):
         node.metadata_props.add(key=CLASS_HIERARCHY, value=repr([*kinds, node.op_type]))

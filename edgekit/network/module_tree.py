@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from edgekit.network.model import Layer, Network
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.text import listed
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -125,7 +125,7 @@ def layer_modules(network: Network | None) -> Mapping[str, str]:
 
 def modules_around(layer: Layer) -> list[str]:
     """Returns the modules that a layer counts for, from the network ("") inwards."""
-    return enclosing(layer.module)[: _DEEPEST + 1]
+    return enclosing_modules(layer.module)[: _DEEPEST + 1]
 
 
 def _outermost_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:
@@ -149,19 +149,19 @@ class _Branch:
 
     @property
     def layers(self) -> int:
-        return sum(one.layers for one in self.modules)
+        return sum(module.layers for module in self.modules)
 
     @property
     def devices(self) -> Counter[str]:
-        return _sum([one.devices for one in self.modules])
+        return _sum([module.devices for module in self.modules])
 
     @property
     def rules(self) -> Counter[str]:
-        return _sum([one.rules for one in self.modules])
+        return _sum([module.rules for module in self.modules])
 
     @property
     def us(self) -> float | None:
-        times = [one.us for one in self.modules if one.us is not None]
+        times = [module.us for module in self.modules if module.us is not None]
         return sum(times) if times else None
 
     @property
@@ -172,8 +172,8 @@ class _Branch:
 
 def _sum(counts: Sequence[Mapping[str, int]]) -> Counter[str]:
     found: Counter[str] = Counter()
-    for one in counts:
-        found.update(one)
+    for count in counts:
+        found.update(count)
     return found
 
 
@@ -192,8 +192,8 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
     if not modules:
         return []
     children: dict[str, list[ModuleTotals]] = defaultdict(list)
-    for one in modules[1:]:
-        children[one.module.rpartition(".")[0]].append(one)
+    for module in modules[1:]:
+        children[module.module.rpartition(".")[0]].append(module)
     root = _Branch(modules[0].module, [modules[0]], [])
     level, lines = [root], 1
     while level:
@@ -204,7 +204,7 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
             if more and (branch is root or most is None or lines + more <= most):
                 branch.open, lines = True, lines + more + bool(_rest_of_branch(branch))
                 wrapped = more == 1 and not _rest_of_branch(branch)
-                following += [one for one in branch.inner if wrapped or one.mixed]
+                following += [item for item in branch.inner if wrapped or item.mixed]
         level = following
     return list(_lines(root, 0))
 
@@ -220,12 +220,12 @@ def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> l
     inside = f"{branch.name}." if branch.name else ""
     numbered = [name for name in by_name if name.isdigit()]
     alike = {
-        (one.kind, one.layers, *one.devices.items(), *one.rules.items())
+        (totals.kind, totals.layers, *totals.devices.items(), *totals.rules.items())
         for name in numbered
-        for one in by_name[name]
+        for totals in by_name[name]
     }
     if len(numbered) > 1 and len(numbered) == len(by_name) and len(alike) == 1:
-        every = [one for found in by_name.values() for one in found]
+        every = [item for found in by_name.values() for item in found]
         return (
             [_Branch(f"{inside}*", every, [])]
             if every[0].kind
@@ -240,20 +240,20 @@ def _branches_by_name(by_name: Mapping[str, list[ModuleTotals]], inside: str) ->
 
 def _rest_of_branch(branch: _Branch) -> _Branch | None:
     """Returns the layers of an opened branch outside its inner modules; None if there are none."""
-    within = [one for inner in branch.inner for one in inner.modules]
-    layers = branch.layers - sum(one.layers for one in within)
+    within = [module for inner in branch.inner for module in inner.modules]
+    layers = branch.layers - sum(totals.layers for totals in within)
     if not layers:
         return None
     # a measured time must not be subtracted from a predicted time
-    alike = len({one.clock for one in (*branch.modules, *within)}) == 1
-    times = branch.us - sum(one.us or 0.0 for one in within) if branch.us and alike else None
+    alike = len({module.clock for module in (*branch.modules, *within)}) == 1
+    times = branch.us - sum(totals.us or 0.0 for totals in within) if branch.us and alike else None
     rest = ModuleTotals(
         module=branch.name,
         layers=layers,
-        devices=branch.devices - _sum([one.devices for one in within]),
+        devices=branch.devices - _sum([totals.devices for totals in within]),
         macs=0,
         us=None if times is None else max(times, 0.0),
-        rules=branch.rules - _sum([one.rules for one in within]),
+        rules=branch.rules - _sum([totals.rules for totals in within]),
     )
     return _Branch("(itself)", [rest], [])
 

@@ -82,7 +82,7 @@ class Plugin:
     @property
     def float_formats(self) -> tuple[str, ...]:
         """The formats of types other than INT8."""
-        return tuple(one for one in self.formats if not one.startswith("int8:"))
+        return tuple(form for form in self.formats if not form.startswith("int8:"))
 
     @property
     def takes_codes(self) -> bool:
@@ -205,8 +205,12 @@ class Plugin:
 
 def plugin_for(plugins: Iterable[Plugin], operator: str, domain: str) -> Plugin | None:
     """Returns the plugin of an operator; a plugin with the operator's domain is preferred."""
-    found = [one for one in plugins if one.operator == operator and one.domain in (None, domain)]
-    return max(found, key=lambda one: one.domain is not None, default=None)
+    found = [
+        plugin
+        for plugin in plugins
+        if plugin.operator == operator and plugin.domain in (None, domain)
+    ]
+    return max(found, key=lambda item: item.domain is not None, default=None)
 
 
 def check_used(plugins: Sequence[Plugin], proto: onnx.ModelProto) -> None:
@@ -215,7 +219,7 @@ def check_used(plugins: Sequence[Plugin], proto: onnx.ModelProto) -> None:
     Raises:
         ModelError: The file lacks an operator; the hint has the file's nearest operators.
     """
-    nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
+    nodes = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
     there: set[tuple[str, str]] = set()
     while nodes:
         node = nodes.pop()
@@ -299,17 +303,17 @@ class PluginCall:
     def _check_scales(self) -> None:
         """Raises the function's error if it requires scales but the node has none."""
         parameters = self._function.parameters()
-        lacking = [one for one in SCALES if parameters.get(one) and one not in self._attributes]
+        lacking = [name for name in SCALES if parameters.get(name) and name not in self._attributes]
         if lacking:
             raise self._function.wrong(
                 f"{self._function.spec} cannot be called without {' and '.join(lacking)}, which it "
                 "gets in INT8 alone",
-                f"give them defaults: {', '.join(f'{one}=0.0' for one in lacking)}",
+                f"give them defaults: {', '.join(f'{name}=0.0' for name in lacking)}",
             )
 
     def _check_float64(self, name: str, inputs: Sequence[np.ndarray | None]) -> None:
         """Raises an error for float64 from inputs of other types: TensorRT has no such tensors."""
-        if not any(one is not None and one.dtype == np.float64 for one in inputs):
+        if not any(tensor is not None and tensor.dtype == np.float64 for tensor in inputs):
             raise self._wrong(
                 f"returned float64 for output {name!r}",
                 hint="TensorRT's plugins write no float64: return the input's type, as with "

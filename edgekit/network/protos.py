@@ -87,7 +87,7 @@ def _is_imported(node: onnx.NodeProto) -> bool:
     except defs.SchemaError:
         return False
     fits = schema.min_input <= len(node.input) <= schema.max_input
-    return fits and all(one.name in schema.attributes for one in node.attribute)
+    return fits and all(attribute.name in schema.attributes for attribute in node.attribute)
 
 
 def is_known(value: onnx.ValueInfoProto) -> bool:

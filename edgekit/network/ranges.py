@@ -184,14 +184,14 @@ class ShapeRequest:
             return self
         own = {name: self.optimum[name] for name in self.buckets[0]}
         ranked = sorted(self.buckets, key=elements)
-        holding = [one for one in ranked if fits_into(own, one)]
-        first = next((one for one in self.buckets if one == own), None)
+        holding = [bucket for bucket in ranked if fits_into(own, bucket)]
+        first = next((bucket for bucket in self.buckets if bucket == own), None)
         if first is None:
             first = holding[0] if holding else ranked[-1]
-        rest = tuple(one for one in self.buckets if one is not first)
+        rest = tuple(bucket for bucket in self.buckets if bucket is not first)
         return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
 
-    def matching_profile(self, sizes: Sizes) -> int | None:
+    def find_profile(self, sizes: Sizes) -> int | None:
         """Returns the position of the first profile that contains these sizes; None if none
         does."""
         return next(
@@ -307,10 +307,10 @@ def read_ranges(form: ShapeForm) -> tuple[Range, ...]:
     """Returns the ranges of a shape in the configuration, one for each profile."""
     if not isinstance(form, Sequence):
         return (_read_range(form),)
-    ranges = [_read_range(one) for one in form if not isinstance(one, int | str)]
+    ranges = [_read_range(part) for part in form if not isinstance(part, int | str)]
     if ranges:
         return tuple(ranges)
-    axes = [axis_bounds(one) for one in form if isinstance(one, int | str)]
+    axes = [axis_bounds(part) for part in form if isinstance(part, int | str)]
     return (Range(*(tuple(axis[i] for axis in axes) for i in range(3))),)
 
 

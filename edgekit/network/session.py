@@ -167,12 +167,12 @@ class PiecewiseSession:
         lent: Mapping[str, Any],
     ) -> None:
         graph = proto.graph
-        stubs = {one.name: one for one in graph.initializer}
-        self._inputs = [one for one in graph.input if one.name not in stubs]
-        self._outputs = [one.name for one in graph.output]
+        stubs = {tensor.name: tensor for tensor in graph.initializer}
+        self._inputs = [value for value in graph.input if value.name not in stubs]
+        self._outputs = [value.name for value in graph.output]
         self._steps: list[PluginCall | _Piece] = []
         types = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
-        waits = {one.name: 0 for one in graph.input}
+        waits = {value.name: 0 for value in graph.input}
         nodes: dict[int, list[onnx.NodeProto]] = {}
         calls: dict[int, list[PluginCall]] = {}
         known = {name: value.type for name, value in types.items()}
@@ -190,7 +190,8 @@ class PiecewiseSession:
         called = {name for some in calls.values() for call in some for name in call.inputs}
         # functions read arrays, and "" is an omitted input
         self._constants = {"": None} | {
-            name: _array(stubs[name], lent) for name in {*called, *self._outputs} & stubs.keys()
+            name: _constant_values(stubs[name], lent)
+            for name in {*called, *self._outputs} & stubs.keys()
         }
         for number in range(1 + max((*nodes, *calls), default=0)):
             own = nodes.pop(number, [])
@@ -199,11 +200,13 @@ class PiecewiseSession:
             written = [n for node in own for n in node.output if n in wanted]
             if written:
                 part = piece(proto, own, written, types)
-                names = {one.name for one in part.graph.initializer}
+                names = {tensor.name for tensor in part.graph.initializer}
                 session = open_piece(
                     part.SerializeToString(), {n: v for n, v in lent.items() if n in names}
                 )
-                types.update((one.name, output_value_info(one)) for one in session.get_outputs())
+                types.update(
+                    (value.name, output_value_info(value)) for value in session.get_outputs()
+                )
                 inputs = [value.name for value in part.graph.input]
                 self._steps.append(_Piece(session, inputs, written))
             self._steps += calls.get(number, [])
@@ -248,11 +251,11 @@ class Argument(NamedTuple):
     def of(cls, value: onnx.ValueInfoProto) -> Argument:
         tensor = value.type.tensor_type
         name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
-        sizes = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
+        sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
         return cls(value.name, f"tensor({name})", [*sizes])
 
 
-def _array(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
+def _constant_values(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
     """Returns the values of a constant; lent values are copied, as the lender may free them."""
     value = lent.get(tensor.name)
     return numpy_helper.to_array(tensor) if value is None else np.array(value.numpy())
@@ -280,8 +283,8 @@ def piece(
     """
     made = {name for node in nodes for name in node.output}
     read = dict.fromkeys(name for node in nodes for name in reads(node))
-    constants = [one for one in proto.graph.initializer if one.name in read]
-    held = {one.name for one in constants}
+    constants = [tensor for tensor in proto.graph.initializer if tensor.name in read]
+    held = {constant.name for constant in constants}
     part = onnx.ModelProto(ir_version=proto.ir_version, functions=proto.functions)
     part.opset_import.extend(proto.opset_import)
     part.graph.name = proto.graph.name

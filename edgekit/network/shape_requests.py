@@ -214,8 +214,8 @@ class _Request:
             self._varies
             or any(map(varies, self._section.shapes.values()))
             or any(
-                isinstance(one, str) and axis_bounds(one)[0] < axis_bounds(one)[2]
-                for one in self._section.dimensions.values()
+                isinstance(size, str) and axis_bounds(size)[0] < axis_bounds(size)[2]
+                for size in self._section.dimensions.values()
             )
         )
 
@@ -296,7 +296,7 @@ class _Request:
             self._rank(name, one)
             for axis, dim in enumerate(self._dims[name]):
                 own = one.min[axis], one.opt[axis], one.max[axis]
-                self._fixed(name, axis, dim, own)
+                self._refuse_other_size(name, axis, dim, own)
                 if dim.dim_param and bounds.setdefault(dim.dim_param, own) != own:
                     raise ModelError(
                         f"axis {dim.dim_param!r} is {axis_text(*bounds[dim.dim_param])}, and "
@@ -344,7 +344,7 @@ class _Request:
                 where=f"model.shapes.{name}",
             )
 
-    def _fixed(
+    def _refuse_other_size(
         self,
         name: str,
         axis: int,
@@ -382,7 +382,7 @@ class _Request:
             found = self._buckets_from_data(forms.count, profiles, best[0], data)
         elif forms:
             found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
-        elif any(not isinstance(one, int | str) for one in self._section.dimensions.values()):
+        elif any(not isinstance(size, int | str) for size in self._section.dimensions.values()):
             found = list(self._size_combinations(best[0]))
         elif ranged:
             self._notes.append(
@@ -509,14 +509,14 @@ class _Request:
         low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
         high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
         sides = buckets_for([_fit_size(size, low, high) for size in data], count, low, high)
-        return [self._picture_bucket(*one, best, where) for one in sides]
+        return [self._picture_bucket(*side, best, where) for side in sides]
 
     def _refuse_outside_profiles(
         self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
     ) -> None:
         """Refuses a bucket outside all profiles."""
         input_shapes(self._inputs, bucket, self._section.batch)
-        if not profiles or ShapeRequest({}, tuple(profiles)).matching_profile(bucket) is not None:
+        if not profiles or ShapeRequest({}, tuple(profiles)).find_profile(bucket) is not None:
             return
         shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
         sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())
@@ -572,14 +572,14 @@ def buckets_for(
     for step in steps:
         pictures[step] = pictures.get(step, 0) + 1
 
-    def taken(size: tuple[int, ...], chosen: Sequence[tuple[int, int]]) -> float:
+    def bucket_area(size: tuple[int, ...], chosen: Sequence[tuple[int, int]]) -> float:
         return min((h * w for h, w in chosen if h >= size[0] and w >= size[1]), default=math.inf)
 
     def waste(chosen: Sequence[tuple[int, int]]) -> float:
-        return sum(number * taken(size, chosen) for size, number in pictures.items())
+        return sum(number * bucket_area(size, chosen) for size, number in pictures.items())
 
     def best_with(others: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [*others, min(candidates, key=lambda one: waste([*others, one]))]
+        return [*others, min(candidates, key=lambda candidate: waste([*others, candidate]))]
 
     chosen = [(max(heights), max(widths))]
     while len(chosen) < count and waste(more := best_with(chosen)) < waste(chosen):
@@ -591,6 +591,6 @@ def buckets_for(
             other = best_with(chosen[:position] + chosen[position + 1 :])
             if waste(other) < waste(chosen):
                 chosen, better = other, True
-    used = {taken(size, chosen) for size in pictures}
-    chosen = [one for one in chosen if one[0] * one[1] in used]
-    return sorted(chosen, key=lambda one: (one[0] * one[1], one), reverse=True)
+    used = {bucket_area(size, chosen) for size in pictures}
+    chosen = [bucket for bucket in chosen if bucket[0] * bucket[1] in used]
+    return sorted(chosen, key=lambda bucket: (bucket[0] * bucket[1], bucket), reverse=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.files import regular
+from edgekit.files import regular_file
 from edgekit.text import listed
 
 #: Prefix of a Python function as a source of data: ``python:module:function``.
@@ -192,7 +192,7 @@ def refuse_foreign(path: Path) -> None:
     found = None
     if path.exists() and not path.is_dir():
         try:
-            regular(path)
+            regular_file(path)
         except OSError as error:
             raise ModelError(
                 f"it cannot be read: {error.strerror}",

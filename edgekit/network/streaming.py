@@ -66,7 +66,7 @@ def group_inputs(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[F
             it keeps between pieces for each input.
     """
     feeds = iter(inputs)
-    if not any(getattr(one, "streams", False) for one in runs):
+    if not any(getattr(run, "streams", False) for run in runs):
         yield from ([feed] for feed in feeds)
         return
     between = 0
@@ -74,7 +74,7 @@ def group_inputs(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[F
         between = between or _WIDEST * sum(value.nbytes for value in first.values())
         more = min(_TOGETHER, _BETWEEN_BYTES // max(between, 1)) - 1
         yield [first, *islice(feeds, max(0, more))]
-        between = sum(getattr(one, "between", 0) for one in runs)
+        between = sum(getattr(run, "between", 0) for run in runs)
 
 
 def run_group(session: Any, outputs: Sequence[str], group: Sequence[Feed]) -> list[list[Any]]:
@@ -90,7 +90,7 @@ def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
     Raises:
         ModelError: As ``session``; a session in pieces raises some errors in its first run.
     """
-    if is_large(model.weights) and not any(one.function for one in model.plugins):
+    if is_large(model.weights) and not any(plugin.function for plugin in model.plugins):
         made = stream_session(
             with_outputs(model.proto, outputs), model.weights, partial(_open_piece, model)
         )
@@ -150,9 +150,9 @@ class StreamedSession:
     ) -> None:
         self._proto, self._weights, self._open = proto, weights, open_piece
         graph = proto.graph
-        held = {one.name for one in graph.initializer}
-        self._inputs = [one for one in graph.input if one.name not in held]
-        self._outputs = [one.name for one in graph.output]
+        held = {tensor.name for tensor in graph.initializer}
+        self._inputs = [value for value in graph.input if value.name not in held]
+        self._outputs = [value.name for value in graph.output]
         self._types = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
         self._pieces = list(_pieces(proto, weights))
         self.streams = True
@@ -200,23 +200,23 @@ def stream_session(
 
     The arguments are those of :class:`StreamedSession`.
     """
-    constants = {one.name for one in proto.graph.initializer}
-    if any(one.name in constants for one in proto.graph.output):
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    if any(value.name in constants for value in proto.graph.output):
         return None
     return StreamedSession(proto, weights, open_piece)
 
 
 def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterator[_Piece]:
     groups = _groups(proto, weights)
-    wanted = {one.name for one in proto.graph.output}
+    wanted = {value.name for value in proto.graph.output}
     later: list[set[str]] = []
     for nodes in reversed(groups):
         later.append(set(wanted))
         # nodes that compute constants are in each piece that reads the constants
         own = {name for node in nodes for name in node.output}
         wanted |= {name for node in nodes for name in reads(node)} - own
-    constants = {one.name for one in proto.graph.initializer}
-    made: set[str] = {one.name for one in proto.graph.input} - constants
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    made: set[str] = {value.name for value in proto.graph.input} - constants
     for nodes, after in zip(groups, reversed(later), strict=True):
         written = [name for node in nodes for name in node.output if name]
         read = list(dict.fromkeys(name for node in nodes for name in reads(node)))
@@ -235,8 +235,8 @@ def _groups(
 ) -> list[list[onnx.NodeProto]]:
     """Returns the nodes of each piece, with the nodes that compute its constants."""
     graph = proto.graph
-    fixed = {one.name for one in graph.initializer}
-    outputs = {one.name for one in graph.output}
+    fixed = {tensor.name for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
     sizes = {name: _FLOAT_BYTES * value.size for name, value in entries(weights).items()}
     makers: dict[str, int] = {}
     groups: list[list[onnx.NodeProto]] = [[]]

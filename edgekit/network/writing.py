@@ -13,7 +13,7 @@ from typing import IO
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.files import regular, replacing
+from edgekit.files import regular_file, replacing
 from edgekit.network.files import GRAPH, INITIALIZER, RAW_DATA, key, varint
 from edgekit.network.model import Model, chunks, entries
 from edgekit.network.protos import name_nodes
@@ -163,7 +163,7 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
         ModelError: The source cannot be read, or the copy cannot be written there.
     """
     try:
-        data = regular(source).read_bytes()
+        data = regular_file(source).read_bytes()
         proto = onnx.ModelProto.FromString(data)
     except Exception as error:  # protobuf's own exceptions, and those of the file
         raise ModelError(

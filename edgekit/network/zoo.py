@@ -408,7 +408,7 @@ class _Filler:
         self._stages.advance()
         mean, variance = self._moments(node.output[0])
         scale = 1 / np.sqrt(variance)
-        normalised = self._contrast_normalised(node)
+        normalised = self._is_before_lrn(node)
         if normalised:
             scale *= _LRN_SCALE
         weights = self._weights[name]
@@ -421,7 +421,7 @@ class _Filler:
             self._weights[bias] = shift.astype(np.float32)
         self._stages.affine(node.output[0], scale, shift)
 
-    def _contrast_normalised(self, node: onnx.NodeProto) -> bool:
+    def _is_before_lrn(self, node: onnx.NodeProto) -> bool:
         """Returns True if an LRN follows, after ReLU and pooling."""
         for op_type in ("Relu", "MaxPool"):
             node = self._graph.only_user(node, op_type) or node

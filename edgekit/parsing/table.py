@@ -95,7 +95,7 @@ class Parse:
         first, *more = self.problems
         others = ""
         if more:
-            names = ", ".join(f"{one.node!r}" for one in more[:2])
+            names = ", ".join(f"{problem.node!r}" for problem in more[:2])
             others = f" ({len(more)} more: {names}{', ...' if more[2:] else ''})"
         place = f" in {first.place}" if first.place else ""
         error = GateError(

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Found:
+class StepResults:
     """The results by step; None before the step, () for ``deploy``."""
 
     check: BriefCheck | None = None

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from edgekit.config.loader import Config
 from edgekit.errors import EdgekitError, UsageError
-from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.layer_names import layers_matching, unmatched_error
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
-from edgekit.pipeline.progress import Progress, Quiet, StepLog
+from edgekit.pipeline.progress import Progress, SilentProgress, StepLog
 from edgekit.pipeline.report_page import ReportPage
 from edgekit.pipeline.steps.build_request import check_requested
 from edgekit.pipeline.steps.load import require_parse
@@ -54,7 +54,7 @@ def plan_networks(
         )
     names = [network.name for network in file.model.networks]
     frames_per_hyperperiod({network.name: network.rate_hz for network in file.model.networks})
-    steps = StepLog([*names, "plan"], progress or Quiet())
+    steps = StepLog([*names, "plan"], progress or SilentProgress())
     cache = cache or Cache()
     contexts = [
         # the use of rewrites is decided for all networks together
@@ -157,7 +157,7 @@ def _check_common_pins(config: Config, members: list[NetworkRequest]) -> None:
     networks = [member.network for member in members]
     for pin in config.file.placement.pin:
         if not any(layers_matching(network, pin.layers) for network in networks):
-            raise unmatched(
+            raise unmatched_error(
                 pin.layers,
                 *networks,
                 what="pin",

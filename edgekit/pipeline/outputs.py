@@ -13,7 +13,7 @@ from typing import Any
 
 from edgekit.config.loader import Config, paths_in
 from edgekit.errors import ModelError, UsageError
-from edgekit.files import not_written
+from edgekit.files import write_error
 from edgekit.network.source import is_function
 
 # named by their last key, which is a section's; others are named by all their keys
@@ -127,7 +127,7 @@ def check_output_folder(folder: Path) -> None:
     try:
         _probe_folder(Path(os.path.realpath(folder)))
     except OSError as error:
-        raise not_written(folder, "the folder for results cannot be written", error) from error
+        raise write_error(folder, "the folder for results cannot be written", error) from error
 
 
 def _probe_folder(folder: Path) -> None:

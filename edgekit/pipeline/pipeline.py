@@ -25,7 +25,7 @@ from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import require_result
 from edgekit.pipeline.measured_scales import MeasuredScales, measured_scales
 from edgekit.pipeline.outputs import check_config_outputs, check_output_folder
-from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
+from edgekit.pipeline.progress import Progress, SilentProgress, StepLog, StepRecord
 from edgekit.pipeline.run import (
     Run,
     Step,
@@ -74,10 +74,10 @@ from edgekit.pipeline.steps.bundle import (
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, check_original, verdict
 from edgekit.pipeline.steps.load import (
-    kept_options,
     needs_qdq_nodes,
     note_parse,
     nvidia_parser_result,
+    options_from_section,
     source,
 )
 from edgekit.pipeline.steps.method import scales
@@ -170,7 +170,7 @@ class Pipeline:
             boards = ConnectedBoards(
                 config,
                 cache or Cache(),
-                Session(progress or Quiet()),
+                Session(progress or SilentProgress()),
                 accept_host_key=accept_host_key,
                 trust_key=trust_key,
                 allow_older=allow_older,
@@ -531,7 +531,7 @@ class Pipeline:
 
         pictures = Pictures.of(sources, draw or self.out)
         check_pictures(self.context, pictures)
-        options = kept_options(kept or self.context.file.detection)
+        options = options_from_section(kept or self.context.file.detection)
         steps = [
             *required_steps("deploy", deploy=update_first_board),
             detect_step(pictures, options),

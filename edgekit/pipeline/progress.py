@@ -37,7 +37,7 @@ class Progress(Protocol):
         """Reports details such as the time of parts, shown on request (-v)."""
 
 
-class Quiet:
+class SilentProgress:
     """A progress that ignores all events."""
 
     def begin(self, number: int, total: int, name: str) -> None:
@@ -56,9 +56,7 @@ class Quiet:
         """Ignores the event."""
 
 
-def describe_bound(
-    value: float, bound: float, shown: Callable[[float], str] = "{:.6g}".format
-) -> str:
+def bound_text(value: float, bound: float, shown: Callable[[float], str] = "{:.6g}".format) -> str:
     """Returns the progress of a search in words: the best value found and the proven bound."""
     proven = f"bound {shown(bound)}" if math.isfinite(bound) else "no bound yet"
     return f"best {shown(value) if math.isfinite(value) else 'none'}, {proven}"

@@ -378,7 +378,7 @@ def sensitivity_answer(
         SensitivityRanking,
         float_layers,
         module_impacts,
-        proposed,
+        proposal_document,
         ranked_kernels,
     )
 
@@ -389,7 +389,7 @@ def sensitivity_answer(
         samples=found.samples,
         kernels=ranked_kernels(found, network(context)),
         floats=float_layers(found, network(context), judgement(context)),
-        proposal=None if proposal is None else proposed(proposal),
+        proposal=None if proposal is None else proposal_document(proposal),
         model=source(context).source,
         target=context.file.target,
         data=inputs_text(context),

@@ -28,11 +28,11 @@ from edgekit.documents import (
     omitted,
 )
 from edgekit.error_document import FinishedStep
-from edgekit.files import regular, write_json
+from edgekit.files import regular_file, write_json
 from edgekit.parsing.nvidia import ParserResult
 from edgekit.pipeline.cache import file_stamps
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.found import Found, require_result
+from edgekit.pipeline.found import StepResults, require_result
 from edgekit.pipeline.steps.accuracy import accuracy
 from edgekit.pipeline.steps.build import (
     BuiltPlan,
@@ -137,7 +137,7 @@ class RunDocument(Document):
 def run_document(
     context: Context,
     builds: Sequence[BuiltPlan],
-    found: Found,
+    found: StepResults,
     files: Mapping[str, str],
     steps: Sequence[FinishedStep],
 ) -> RunDocument:
@@ -302,7 +302,7 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
 def _trace(path: str) -> Trace | None:
     """Returns the trace that the bench step wrote."""
     with contextlib.suppress(OSError, ValueError):
-        return Trace.model_validate_json(regular(Path(path)).read_bytes())
+        return Trace.model_validate_json(regular_file(Path(path)).read_bytes())
     return None
 
 

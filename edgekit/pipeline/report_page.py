@@ -16,7 +16,7 @@ from edgekit.files import write_json
 from edgekit.reports.comparison import with_baseline, without_comparison
 from edgekit.reports.html.page import write_report
 from edgekit.reports.schema import Report, read_report
-from edgekit.results.selection import past_results, read_result, select
+from edgekit.results.selection import past_results, read_result, select_results
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -107,7 +107,7 @@ def check_baseline(baseline: str, name: str) -> None:
         EdgekitError: There is no such baseline.
     """
     try:
-        select(baseline, name=name)
+        select_results(baseline, name=name)
     except DataError as error:
         if not _is_first_run(baseline, error):
             raise
@@ -150,7 +150,7 @@ def _compare_with_baseline(report: Report, baseline: str, *, of: Path | None = N
         )
     result = read_result(path)
     try:
-        found = select(baseline, name=report.name, but=result)
+        found = select_results(baseline, name=report.name, but=result)
     except DataError as error:
         if not _is_first_run(baseline, error):
             raise

@@ -16,7 +16,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.network.source import is_builtin, is_config_file
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import Progress, Quiet
+from edgekit.pipeline.progress import Progress, SilentProgress
 from edgekit.pipeline.steps.load import source
 from edgekit.placement.translation import find_model_by_digest
 from edgekit.rewriting.provenance.verification import (
@@ -59,7 +59,7 @@ def verify_rewrites(
         ModelError: The model cannot be read.
         BundleError: ``record`` is a damaged bundle, or its signature is not accepted.
     """
-    reporter = progress or Quiet()
+    reporter = progress or SilentProgress()
     original = _model(str(model), shapes, batch, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
     original = find_model_by_digest(original, claim.original)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgekit.bundles.files import PackedBundle
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.found import Found, require_result
+from edgekit.pipeline.found import StepResults, require_result
 from edgekit.pipeline.outputs import check_output_folder
 from edgekit.pipeline.progress import StepLog, StepRecord
 from edgekit.pipeline.steps.accuracy import accuracy, pass_accuracy_gate
@@ -106,7 +106,7 @@ class Run:
     again: bool = False
     or_serving: bool = False
     anew: bool = False
-    found: Found = field(default_factory=Found)
+    found: StepResults = field(default_factory=StepResults)
 
     @property
     def deploys(self) -> bool:

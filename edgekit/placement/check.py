@@ -397,15 +397,15 @@ def _judge_scales(
     network: Network,
     judging: Callable[[Mapping[str, float] | None], Judgement],
     typed: bool,
-) -> tuple[Judgement, Sequence[str]]:
+) -> tuple[Judgement, list[str]]:
     """Returns the judgement with the scales of a cache's file or of a mapping, and its notes."""
     if not isinstance(scales, str | Path):
-        return judging(scales), ()
+        return judging(scales), []
     from edgekit.quantize.caches import load_cache
     from edgekit.quantize.given_scales import judge_with
 
     known = judge_with(load_cache(scales), loaded, network, judging, name=str(scales), typed=typed)
-    return known.judgement, known.notes
+    return known.judgement, [*known.notes]
 
 
 def _load_model(

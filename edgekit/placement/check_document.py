@@ -33,7 +33,7 @@ from edgekit.placement.control_flow import why_uncounted
 from edgekit.placement.cuts import Cut
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
-from edgekit.text import PYTORCH, aligned, counted, percent, plain
+from edgekit.text import PYTORCH, align, counted, percent, printable
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
@@ -286,9 +286,9 @@ class Check(_ModelDocument):
             lines.append(f"predicted {self.predicted.auto_us:,.1f} µs; GPU alone {alone:,.1f} µs")
         rows = [list(row.values()) for row in tree_rows(self.modules)]
         if rows:
-            lines += ["", *aligned([HEAD, *rows], [name in RIGHT for name in HEAD])]
+            lines += ["", *align([HEAD, *rows], [name in RIGHT for name in HEAD])]
             lines += [CHECK_TIMES] if self.predicted else []
-        return plain("\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)]))
+        return printable("\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)]))
 
     @property
     def placed(self) -> bool:

@@ -13,7 +13,7 @@ from edgekit.dla.loadables import find_candidates
 from edgekit.dla.memory import drop_oversized
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.network.model import Layer, Model, Network
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import concurrent_speeds
 from edgekit.placement.forecast import CORE, DIGITS, PlacementTimer, macs_fraction
@@ -345,10 +345,10 @@ def _groups(
 
 def whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
     """Returns the outermost modules without layers in the rest."""
-    outside = {path for layer in rest for path in enclosing(layer.module)}
+    outside = {path for layer in rest for path in enclosing_modules(layer.module)}
     found: dict[str, None] = {}
     for layer in part:
-        whole = next((path for path in enclosing(layer.module) if path not in outside), "")
+        whole = next((path for path in enclosing_modules(layer.module) if path not in outside), "")
         if whole:
             found[whole] = None
     return tuple(found)

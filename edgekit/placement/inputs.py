@@ -23,7 +23,7 @@ from edgekit.dla.memory import (
 from edgekit.dla.verdicts import Judgement, MemoryNeed
 from edgekit.error_document import StatedError, UnplaceableLayer, VerdictReason
 from edgekit.errors import GateError, UsageError
-from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.layer_names import layers_matching, unmatched_error
 from edgekit.network.model import Network
 from edgekit.placement.costs.handover import Handover
 from edgekit.placement.costs.model import CostModel
@@ -400,6 +400,6 @@ def resolve_pins(network: Network, options: Options) -> dict[str, str]:
     for pin in options.pins:
         names = layers_matching(network, pin.layers)
         if not names:
-            raise unmatched(pin.layers, network, what="pin", code="plan.pin")
+            raise unmatched_error(pin.layers, network, what="pin", code="plan.pin")
         found.update(dict.fromkeys(names, pin.device))
     return found

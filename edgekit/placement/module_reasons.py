@@ -10,7 +10,7 @@ from pydantic import Field
 
 from edgekit.documents import Coded, Document, Figure, Precision, TargetName
 from edgekit.network.layer_names import layers_matching
-from edgekit.network.module_names import common_module, enclosing
+from edgekit.network.module_names import common_module, enclosing_modules
 from edgekit.network.module_tree import LayerPlace, ModuleTotals, module_totals
 from edgekit.placement.gpu_reasons import Why, gpu_reasons, why_not
 from edgekit.placement.placing import Objective, PlacementQuery, Unit
@@ -71,7 +71,7 @@ def explain_modules(query: PlacementQuery, plan: Plan, name: str) -> WhyModules:
         modules=[
             totals
             for totals in _totals(plan, network, layers, reasons)
-            if around in enclosing(totals.module)
+            if around in enclosing_modules(totals.module)
         ],
         reasons=reasons,
     )

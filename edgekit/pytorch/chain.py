@@ -56,7 +56,7 @@ def compare(
     worst, name, count = 0.0, outputs[0], 0
     sizes: dict[tuple[Any, ...], Any] = {}
     for tensors, expected in cases:
-        given = tuple(tuple(one.shape) for one in tensors)
+        given = tuple(tuple(tensor.shape) for tensor in tensors)
         for output, theirs in zip(outputs, expected, strict=True):
             if sizes.setdefault((output, given), theirs.shape) != theirs.shape:
                 raise free_size(None, output)
@@ -195,8 +195,8 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
         session = open_session(data, {}, optimise=optimise)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _not_run_error(where, error) from error
-    inputs = tuple(one.name for one in session.get_inputs())
-    outputs = tuple(one.name for one in session.get_outputs())
+    inputs = tuple(value.name for value in session.get_inputs())
+    outputs = tuple(value.name for value in session.get_outputs())
 
     def run(feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
-    from edgekit.pytorch.outside import Request
+    from edgekit.pytorch.isolated_export import Request
 
 _ULTRALYTICS = "ultralytics"
 
@@ -33,7 +33,7 @@ def main() -> None:
     sys.path[:] = json.loads(text)["path"]
 
     from edgekit.errors import BuildError, EdgekitError
-    from edgekit.pytorch.outside import Answer, describe_failure, read_request
+    from edgekit.pytorch.isolated_export import Answer, describe_failure, read_request
 
     request = read_request(text)
     try:
@@ -53,8 +53,8 @@ def main() -> None:
 
 def _export(request: Request) -> Exported:
     from edgekit.pytorch.export import export_network
+    from edgekit.pytorch.isolated_export import example_from
     from edgekit.pytorch.networks import prepare_network
-    from edgekit.pytorch.outside import example_from
 
     args, kwargs = example_from(request)
     source = _load(request)
@@ -245,11 +245,11 @@ def _call_factory(spec: str) -> Any:
         return getattr(importlib.import_module(module), function)()
     except Exception as error:
         frames = [
-            one
-            for one in traceback.extract_tb(error.__traceback__)
-            if one.filename not in (__file__, importlib.__file__)
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename not in (__file__, importlib.__file__)
         ]
-        own = [one for one in frames if not one.filename.startswith("<")]
+        own = [frame for frame in frames if not frame.filename.startswith("<")]
         line = f"{own[-1].filename}:{own[-1].lineno}" if own else spec
         raise ModelError(
             f"the factory {spec} fails: {type(error).__name__}: {first_words(error)}",

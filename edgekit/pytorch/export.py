@@ -23,12 +23,12 @@ from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import LEFT_DOMAIN, dtype_name
 from edgekit.network.writing import LARGEST_INLINE
 from edgekit.network.writing import save as save_model
-from edgekit.pytorch import exporters, keeping, source_errors
+from edgekit.pytorch import export_cache, exporters, source_errors
 from edgekit.pytorch.chain import TOLERANCES, array, compare, open_steps, run_steps, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, name_axes
-from edgekit.pytorch.networks import Network, clones, is_module, prepare_network, seeded
-from edgekit.pytorch.outside import export_outside, refuse_untrusted
+from edgekit.pytorch.isolated_export import export_outside, refuse_untrusted
+from edgekit.pytorch.networks import Network, clones, fixed_seed, is_module, prepare_network
 from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets import releases
 from edgekit.text import listed
@@ -165,7 +165,7 @@ def _leave_out(exported: Exported, leave: Sequence[str], save: Path | None) -> E
             code="torch.dynamic_shapes",
             hint="leave leave out, or give one size",
         )
-    return keeping.copy_out(leave_in_file(exported, leave), save)
+    return export_cache.copy_out(leave_in_file(exported, leave), save)
 
 
 def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
@@ -182,29 +182,29 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
         UsageError: "torch.leave": the file has no module names, or a glob matches no module.
     """
     whole = Path(exported.file)
-    key = keeping.key("left", whole.parent.name, *globs)
-    if (found := keeping.find(key)) is not None:
+    key = export_cache.key("left", whole.parent.name, *globs)
+    if (found := export_cache.find(key)) is not None:
         return found
     cut, calls = with_left_modules(load(whole), globs)
     places = [one for one in parts(cut.proto) if isinstance(one, LeftModule)]
-    with keeping.new_entry(key) as folder:
-        save_model(cut, folder / keeping.FILE)
+    with export_cache.new_entry(key) as folder:
+        save_model(cut, folder / export_cache.FILE)
         left = []
         for part, model in zip(places, calls, strict=True):
-            if sum(one.nbytes for one in model.weights.values()) > LARGEST_INLINE:
+            if sum(weight.nbytes for weight in model.weights.values()) > LARGEST_INLINE:
                 raise exporters.too_large(part.module)
             exporters.tidy(model.proto)
             name = f"left-{part.call}.onnx"
             save_model(model, folder / name)
-            left.append(replace(part, file=str(keeping.entry_folder(key) / name)))
+            left.append(replace(part, file=str(export_cache.entry_folder(key) / name)))
         made = exported.model_copy(
             update={
-                "file": str(keeping.entry_folder(key) / keeping.FILE),
+                "file": str(export_cache.entry_folder(key) / export_cache.FILE),
                 "left": left,
                 "cached": False,
             }
         )
-        keeping.write_record(made, folder)
+        export_cache.write_record(made, folder)
     return made
 
 
@@ -249,9 +249,9 @@ def export_network(
     notes: list[str] = []
     program, axes = _program(network, exporter)
     if program is not None:
-        key = _key(network, keeping.program_digest(program), release, exporter, axes)
-        if (found := keeping.find(key)) is not None:
-            return keeping.copy_out(found, save)
+        key = _key(network, export_cache.program_digest(program), release, exporter, axes)
+        if (found := export_cache.find(key)) is not None:
+            return export_cache.copy_out(found, save)
     with torch.no_grad():
         made, proto = _translate(network, program, release, exporter, notes, varies=bool(axes))
     other = exporters.in_float32(proto)
@@ -264,7 +264,7 @@ def export_network(
         name_axes(proto, program, axes)
     exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
     stay = network.left
-    left = [one for one in parts(proto) if isinstance(one, LeftModule)]
+    left = [part for part in parts(proto) if isinstance(part, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result identifies the network
@@ -274,16 +274,16 @@ def export_network(
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
     for name, text in network.metadata.items():
         proto.metadata_props.add(key=name, value=text)
-    with keeping.new_entry(key) as folder:
-        keeping.write(proto, folder / keeping.FILE)
-        file, names = folder / keeping.FILE, network.result.names
+    with export_cache.new_entry(key) as folder:
+        export_cache.write(proto, folder / export_cache.FILE)
+        file, names = folder / export_cache.FILE, network.result.names
         left_out = None if stay is None else partial(torch_step, left=stay)
         steps = open_steps(file, left_out, optimise=not quantised)
 
         def run(tensors: Sequence[Any]) -> list[Any]:
             if stay is not None:
                 stay.reset()  # each call is compared with the first call of a copy
-            with seeded():  # with the seed of PyTorch's results
+            with fixed_seed():  # with the seed of PyTorch's results
                 found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 
@@ -296,7 +296,7 @@ def export_network(
             raise
         exported = Exported(
             schema="edgekit.export/1",
-            file=str(keeping.entry_folder(key) / keeping.FILE),
+            file=str(export_cache.entry_folder(key) / export_cache.FILE),
             source=network.source,
             kind=network.kind,
             torch=str(torch.__version__),
@@ -320,8 +320,8 @@ def export_network(
             left=left,
             dimensions=dimension_texts(axes),
         )
-        keeping.write_record(exported, folder)
-    return keeping.copy_out(exported, save)
+        export_cache.write_record(exported, folder)
+    return export_cache.copy_out(exported, save)
 
 
 def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[FreeAxis, ...]]:
@@ -363,7 +363,7 @@ def _key(
 ) -> str:
     import torch
 
-    return keeping.key(
+    return export_cache.key(
         torch.__version__,
         content,
         release,
@@ -436,7 +436,9 @@ def _missing_operators(proto: onnx.ModelProto, release: str) -> list[str]:
     """Returns the operators that the parser of a release does not import."""
     version = releases.parse_version(release)
     operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
-    return sorted(one for one in operators if not operator_table().imports(one, version))
+    return sorted(
+        operator for operator in operators if not operator_table().imports(operator, version)
+    )
 
 
 def _tensors(
@@ -468,8 +470,8 @@ def digests(proto: onnx.ModelProto) -> tuple[str, str]:
     Python code are ignored.
     """
     structure, weights = hashlib.sha256(), hashlib.sha256()
-    for one in proto.opset_import:
-        structure.update(f"{one.domain}:{one.version}\n".encode())
+    for opset in proto.opset_import:
+        structure.update(f"{opset.domain}:{opset.version}\n".encode())
     for node in proto.graph.node:
         bare = onnx.NodeProto()
         bare.CopyFrom(node)

@@ -112,11 +112,11 @@ def _closed_log() -> Iterator[None]:
     logger, opened = logging.getLogger("torch.__trace"), []
     add = logger.addHandler
 
-    def noted(handler: logging.Handler) -> None:
+    def note_handler(handler: logging.Handler) -> None:
         opened.append(handler)
         add(handler)
 
-    vars(logger)["addHandler"] = noted
+    vars(logger)["addHandler"] = note_handler
     try:
         yield
     finally:
@@ -143,18 +143,18 @@ def dynamo(program: Any) -> onnx.ModelProto:
             )
             proto: onnx.ModelProto = written.model_proto
         except Exception as error:
-            raise _untranslated(error, program) from error
+            raise _untranslated_error(error, program) from error
     for node in proto.graph.node:
-        kept = [one for one in node.metadata_props if one.key not in _DROPPED]
+        kept = [entry for entry in node.metadata_props if entry.key not in _DROPPED]
         if len(kept) < len(node.metadata_props):
-            rows = [(one.key, one.value) for one in kept]
+            rows = [(item.key, item.value) for item in kept]
             del node.metadata_props[:]
             for key, value in rows:
                 node.metadata_props.add(key=key, value=value)
     return proto
 
 
-def _untranslated(error: Exception, program: Any) -> EdgekitError:
+def _untranslated_error(error: Exception, program: Any) -> EdgekitError:
     """Returns the error of a program's export, with the place of the untranslated node if found."""
     failed = source_errors.failure(error, None)
     node = source_errors.find_node(error, program.graph)
@@ -163,7 +163,7 @@ def _untranslated(error: Exception, program: Any) -> EdgekitError:
             node = source_errors.find_node(error, program.run_decompositions().graph)
     if node is not None:
         place = source_errors.program_place(node)
-        return source_errors.unsupported(str(node.target), place)
+        return source_errors.unsupported_operator(str(node.target), place)
     return failed
 
 
@@ -298,7 +298,7 @@ def _run_without_values(
     mode = FakeTensorMode(shape_env=free, allow_non_fake_inputs=True)
     with captured_output():
         try:
-            fakes = [mode.from_tensor(one, static_shapes=True) for one in tensors]
+            fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
             with mode:
                 made: Sequence[Any] = module(*fakes)
         except Exception as error:
@@ -370,7 +370,9 @@ def _drop_newer_attributes(node: onnx.NodeProto, opset: int, before: int) -> Non
 
 def read_opset(proto: onnx.ModelProto) -> int:
     """Returns a file's version of ai.onnx."""
-    return int(next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")))
+    return int(
+        next(opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx"))
+    )
 
 
 def _without_weights(
@@ -394,7 +396,7 @@ def _without_weights(
                 ),
             ],
             list(graph.output),
-            [one for one in graph.initializer if one.name not in weights],
+            [tensor for tensor in graph.initializer if tensor.name not in weights],
             value_info=list(graph.value_info),
         ),
         opset_imports=list(proto.opset_import),
@@ -435,7 +437,7 @@ def in_float32(proto: onnx.ModelProto) -> list[str]:
         if kind.elem_type in _OTHER_FLOATS:
             found.add(kind.elem_type)
             kind.elem_type = TensorProto.FLOAT
-    return sorted(_OTHER_FLOATS[one] for one in found)
+    return sorted(_OTHER_FLOATS[item] for item in found)
 
 
 def _tensor_in_float32(tensor: onnx.TensorProto, found: set[int]) -> None:

@@ -216,7 +216,7 @@ def ranges_text(program: Any, tensor: Any) -> str:
     return f"{'x'.join(sizes)}:{type_name(tensor)}"
 
 
-def within(program: Any, size: Any, given: int) -> bool:
+def is_in_range(program: Any, size: Any, given: int) -> bool:
     """Returns True if a size is within the range of a program's symbolic size."""
     low, high = _bounds(program, size.node.expr)
     return low <= given <= high
@@ -226,10 +226,10 @@ def name_axes(proto: onnx.ModelProto, program: Any, axes: Sequence[FreeAxis]) ->
     """Replaces PyTorch's symbols of a file's open axes by the axes' names."""
     words = {}
     shapes = list(_shapes(program))
-    for one in axes:
-        size = str(shapes[one.position][1][one.axis])
-        words[size] = one.name
-        proto.graph.input[one.position].type.tensor_type.shape.dim[one.axis].dim_param = one.name
+    for axis in axes:
+        size = str(shapes[axis.position][1][axis.axis])
+        words[size] = axis.name
+        proto.graph.input[axis.position].type.tensor_type.shape.dim[axis.axis].dim_param = axis.name
     plain = {text: name for text, name in words.items() if text.isidentifier()}
     if not plain:
         return
@@ -242,7 +242,7 @@ def name_axes(proto: onnx.ModelProto, program: Any, axes: Sequence[FreeAxis]) ->
 
 def dimension_texts(axes: Sequence[FreeAxis]) -> dict[str, str]:
     """Returns the range of each named axis, in the form of a configuration's ``dimensions``."""
-    return {one.name: axis_text(one.low, one.best, one.high) for one in axes}
+    return {axis.name: axis_text(axis.low, axis.best, axis.high) for axis in axes}
 
 
 def extremes(tensors: Sequence[Any], axes: Sequence[FreeAxis]) -> Iterator[tuple[Any, ...]]:
@@ -254,9 +254,9 @@ def extremes(tensors: Sequence[Any], axes: Sequence[FreeAxis]) -> Iterator[tuple
         made = []
         for position, tensor in enumerate(tensors):
             shape = list(tensor.shape)
-            for one in axes:
-                if one.position == position:
-                    shape[one.axis] = getattr(one, end)
+            for axis in axes:
+                if axis.position == position:
+                    shape[axis.axis] = getattr(axis, end)
             above = 0 if tensor.dtype.is_floating_point else int(tensor.max()) + 1
             sized = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
             made.append(random_like(sized, generator, above))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.network.left_modules import left_paths
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR
 from edgekit.pytorch.signature import as_tensor
 
@@ -69,7 +69,7 @@ class LeftCall:
         args, kwargs = _pytree.tree_unflatten(_fill_tensors(self.given, values), self.inputs)
         return args, kwargs
 
-    def typed(self, values: Sequence[Values]) -> list[Tensor]:
+    def to_module_types(self, values: Sequence[Values]) -> list[Tensor]:
         """Returns tensors on the device and in the types that the module takes: a bfloat16 network
         is float32 in its file, and compiled parts return arrays.
         """
@@ -82,7 +82,7 @@ class LeftCall:
         import torch
         from torch.utils import _pytree
 
-        args, kwargs = self.arguments(self.typed(values))
+        args, kwargs = self.arguments(self.to_module_types(values))
         flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
         return [value for value in flat if isinstance(value, torch.Tensor)]
 
@@ -114,10 +114,12 @@ class LeftOut:
                     }
                     vars(here).update(state)
 
-    def apart(self) -> LeftOut:
+    def with_own_state(self) -> LeftOut:
         """Returns the same modules with a separate state, initially a copy of the current state."""
-        shared = [one for module in self.modules.values() for one in module.parameters()]
-        memo: dict[int, Any] = {id(one): one for one in shared}
+        shared = [
+            parameter for module in self.modules.values() for parameter in module.parameters()
+        ]
+        memo: dict[int, Any] = {id(parameter): parameter for parameter in shared}
         return replace(self, modules=copy.deepcopy(self.modules, memo))
 
     def run(self, call: int, values: Sequence[Values]) -> list[Tensor]:
@@ -160,7 +162,7 @@ def leave_out(
     missing = [
         modules
         for modules in globs_of.values()
-        if paths.isdisjoint(outer for path in modules for outer in enclosing(path))
+        if paths.isdisjoint(outer for path in modules for outer in enclosing_modules(path))
     ]
     if missing:
         raise UsageError(
@@ -221,11 +223,13 @@ def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., Non
                 number=len(found.calls),
                 inputs=inputs,
                 given=_without_tensors(given),
-                takes=tuple(one.dtype for one in given if _is_tensor(one)),
-                device=next((one.device for one in given if _is_tensor(one)), None),
+                takes=tuple(value.dtype for value in given if _is_tensor(value)),
+                device=next((value.device for value in given if _is_tensor(value)), None),
                 outputs=outputs,
                 made=_without_tensors(made),
-                kinds=tuple((one.dtype, tuple(one.shape)) for one in made if _is_tensor(one)),
+                kinds=tuple(
+                    (value.dtype, tuple(value.shape)) for value in made if _is_tensor(value)
+                ),
             )
         )
 

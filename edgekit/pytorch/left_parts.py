@@ -17,7 +17,7 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.files import read_file
 from edgekit.network.left_modules import LeftModule
 from edgekit.network.source import is_factory
-from edgekit.pytorch import exporters, keeping
+from edgekit.pytorch import export_cache, exporters
 from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.export import export_network
 from edgekit.pytorch.left import LeftOut
@@ -74,9 +74,9 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
 
         def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
             module = self.get_submodule(call.module)
-            return tuple(call.run(module, [given[names.index(one)] for one in part.inputs]))
+            return tuple(call.run(module, [given[names.index(tensor)] for tensor in part.inputs]))
 
-    typed = dict(zip(part.inputs, call.typed(tensors), strict=True))
+    typed = dict(zip(part.inputs, call.to_module_types(tensors), strict=True))
     try:
         network = prepare_network(
             Alone(), tuple(typed[name] for name in names), {}, {}, part.module
@@ -91,7 +91,7 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
             '"package.module:factory"}), or leave out only the modules inside that cannot be '
             "exported",
         ) from error
-    if (file.parent / keeping.DATA).exists():
+    if (file.parent / export_cache.DATA).exists():
         raise exporters.too_large(part.module)
     proto = onnx.load(file)
     exporters.rename(proto, names, part.outputs)

@@ -22,9 +22,9 @@ from edgekit.pytorch.free_sizes import (
     dynamic_by_name,
     extremes,
     failed_at,
+    is_in_range,
     ranges_in,
     ranges_text,
-    within,
 )
 from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
@@ -99,7 +99,7 @@ class Network:
         """Returns a copy's outputs, without gradients and with seeded random numbers."""
         import torch
 
-        with torch.no_grad(), seeded(seed):
+        with torch.no_grad(), fixed_seed(seed):
             found = module(*tensors)
         return self.result.take(found) if self.kind == "torchscript" else found
 
@@ -130,7 +130,7 @@ class Network:
             yield tensors, found
         generator = torch.Generator().manual_seed(2)
         for _ in range(2):
-            tensors = tuple(random_like(one, generator) for one in self.call.tensors)
+            tensors = tuple(random_like(tensor, generator) for tensor in self.call.tensors)
             try:
                 yield tensors, self.run(self.make(), clones(tensors))
             except Exception as error:
@@ -141,7 +141,7 @@ class Network:
 
 
 @contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
+def fixed_seed(seed: int = 0) -> Iterator[None]:
     """Seeds PyTorch's random numbers within the block."""
     import torch
 
@@ -247,8 +247,8 @@ def _module(
     import torch
 
     if any(
-        isinstance(one, torch.nn.parameter.UninitializedTensorMixin)
-        for one in (*source.parameters(), *source.buffers())
+        isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin)
+        for parameter in (*source.parameters(), *source.buffers())
     ):
         raise ModelError(
             "the module has parameters without a size yet",
@@ -300,12 +300,12 @@ def _script(
 ) -> Network:
     import torch
 
-    parameters = [one.name for one in source.forward.schema.arguments][1:]
+    parameters = [argument.name for argument in source.forward.schema.arguments][1:]
     if inputs:
         check_inputs(inputs, parameters)
         made = random_example(inputs)
-        args = tuple(made[one] for one in parameters if one in made)
-    if kwargs or not all(isinstance(one, torch.Tensor) for one in args):
+        args = tuple(made[parameter] for parameter in parameters if parameter in made)
+    if kwargs or not all(isinstance(value, torch.Tensor) for value in args):
         raise UsageError(
             "a TorchScript module is exported with positional tensors alone",
             code="torch.inputs",
@@ -367,7 +367,7 @@ def _with_its_hooks(module: Any) -> Callable[..., Any]:
 
 def clones(tensors: Sequence[Any]) -> tuple[Any, ...]:
     """Copies inputs: a module may write to them."""
-    return tuple(one.clone() for one in tensors)
+    return tuple(tensor.clone() for tensor in tensors)
 
 
 def _copy(source: Any) -> Any:
@@ -376,9 +376,9 @@ def _copy(source: Any) -> Any:
     # tensors that a forward computed and stored (weight_norm's) are copied without their history
     every = [value for module in source.modules() for value in vars(module).values()]
     memo = {
-        id(one): one.detach().clone()
-        for one in every
-        if isinstance(one, torch.Tensor) and not one.is_leaf
+        id(item): item.detach().clone()
+        for item in every
+        if isinstance(item, torch.Tensor) and not item.is_leaf
     }
     try:
         return copy.deepcopy(source, memo)
@@ -449,7 +449,7 @@ def _accepts_size(program: Any, known: Any, given: Any) -> bool:
     if known.dim() != given.dim():
         return False
     return all(
-        own == size if isinstance(own, int) else within(program, own, size)
+        own == size if isinstance(own, int) else is_in_range(program, own, size)
         for own, size in zip(known.shape, given.shape, strict=True)
     )
 
@@ -476,8 +476,8 @@ def _unflatten(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...]
 
     generator = torch.Generator().manual_seed(1)
     real = [
-        random_like(one, generator, 2) if isinstance(one, torch.Tensor) else one
-        for one in leaves.values()
+        random_like(leaf, generator, 2) if isinstance(leaf, torch.Tensor) else leaf
+        for leaf in leaves.values()
     ]
     args, kwargs = _pytree.tree_unflatten(real, program.call_spec.in_spec)
     return args, kwargs
@@ -507,7 +507,7 @@ def _examine(network: Network) -> None:
         raise
     except Exception as error:
         known = None if network.kind == "torchscript" else module
-        raise source_errors.not_called(
+        raise source_errors.not_called_error(
             error, known, size_words(dict(zip(network.call.names, tensors, strict=True)))
         ) from error
     _refuse_complex(network)
@@ -564,7 +564,7 @@ def _refuse_chance(network: Network, module: Any) -> None:
         if left is not None and not places and _difference(network, again) <= _SAME:
             return
         place = next(iter(places), None)
-    raise source_errors.by_chance(place)
+    raise source_errors.random_results(place)
 
 
 def _refuse_complex(network: Network) -> None:

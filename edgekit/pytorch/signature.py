@@ -154,7 +154,7 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
     except (TypeError, ValueError):
         return ()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(one.name for one in parameters if one.kind in kinds)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
 
 
 def default_values(function: Callable[..., Any]) -> dict[str, Plain]:
@@ -164,7 +164,11 @@ def default_values(function: Callable[..., Any]) -> dict[str, Plain]:
     except (TypeError, ValueError):
         return {}
     plain = (bool, int, float, str, type(None))
-    return {one.name: one.default for one in parameters if isinstance(one.default, plain)}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if isinstance(parameter.default, plain)
+    }
 
 
 def _name(path: Sequence[Any], parameters: Sequence[str]) -> str:
@@ -313,7 +317,7 @@ def _like(value: Any, tensors: Iterator[Any]) -> Any:
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        changed = {one.name: _like(getattr(value, one.name), tensors) for one in fields}
+        changed = {field.name: _like(getattr(value, field.name), tensors) for field in fields}
         return dataclasses.replace(value, **changed)
     return value
 
@@ -323,7 +327,7 @@ def _named(structure: Structure, names: Iterator[str]) -> Structure:
         return Structure(kind="tensor", name=next(names))
     if not structure.items:
         return structure
-    return structure.model_copy(update={"items": [_named(one, names) for one in structure.items]})
+    return structure.model_copy(update={"items": [_named(item, names) for item in structure.items]})
 
 
 def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:
@@ -332,7 +336,7 @@ def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:
         return tensors[cast(str, structure.name)]
     if structure.kind == "constant":
         return structure.value
-    items = [rebuild(one, tensors) for one in structure.items]
+    items = [rebuild(item, tensors) for item in structure.items]
     if structure.kind == "dict":
         return dict(zip(structure.keys, items, strict=True))
     return items if structure.kind == "list" else tuple(items)

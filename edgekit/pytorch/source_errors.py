@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.network.module_names import enclosing, last_line, path_of_scopes
+from edgekit.network.module_names import enclosing_modules, last_line, path_of_scopes
 
 # an exporter's errors have pages of advice
 _LONGEST = 300
@@ -99,16 +99,16 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     if isinstance(error, EdgekitError):
         return error
     chain = list(_chain(error))
-    place = next((found for one in chain if (found := _place(one, network))), None)
-    if any(type(one).__name__ in _DATA_DEPENDENT or _NO_NUMPY in str(one) for one in chain):
+    place = next((found for cause in chain if (found := _place(cause, network))), None)
+    if any(type(cause).__name__ in _DATA_DEPENDENT or _NO_NUMPY in str(cause) for cause in chain):
         return data_dependent(place)
-    if any(type(one).__name__ == _FREE_SIZE for one in chain):
+    if any(type(cause).__name__ == _FREE_SIZE for cause in chain):
         return free_size(place)
     operator = _missing_operator(chain)
     if operator:
         place = _script_place(printed, operator) or place
-        return unsupported(operator, place)
-    text = next((words for one in reversed(chain) if (words := first_words(one))), "")
+        return unsupported_operator(operator, place)
+    text = next((words for cause in reversed(chain) if (words := first_words(cause))), "")
     message = f"PyTorch cannot export {place.words() if place else 'the network'}"
     return ModelError(
         f"{message}: {type(chain[-1]).__name__}: {text}",
@@ -120,9 +120,9 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     )
 
 
-def not_called(error: Exception, network: Any, example: str) -> UsageError:
+def not_called_error(error: Exception, network: Any, example: str) -> UsageError:
     """Returns the error of a module that cannot be called with the example."""
-    place = next((found for one in _chain(error) if (found := _place(one, network))), None)
+    place = next((found for cause in _chain(error) if (found := _place(cause, network))), None)
     where = f" at {place.words()}" if place else ""
     return UsageError(
         f"the module cannot be called with the example{where}: {type(error).__name__}: "
@@ -175,7 +175,7 @@ def state_place(network: Any, buffer: str) -> Place:
     return Place(path, kind.__name__, *line)
 
 
-def by_chance(place: Place | None) -> ModelError:
+def random_results(place: Place | None) -> ModelError:
     """Returns the error of a network whose results vary without a changed buffer.
 
     Args:
@@ -210,7 +210,7 @@ def random_calls(network: Any, left: Collection[str]) -> Iterator[list[Place]]:
             if torch.Tag.nondeterministic_seeded in function.tags:
                 frames = reversed(list(traceback.walk_stack(sys._getframe())))
                 place = _innermost(frames, network)
-                if place is None or not set(enclosing(place.path)) & set(left):
+                if place is None or not set(enclosing_modules(place.path)) & set(left):
                     found.append(place or Place("", type(network).__name__))
             return function(*args, **(kwargs or {}))
 
@@ -245,7 +245,7 @@ def free_size(place: Place | None, output: str = "") -> ModelError:
     )
 
 
-def unsupported(operator: str, place: Place | None) -> ModelError:
+def unsupported_operator(operator: str, place: Place | None) -> ModelError:
     """Returns the error of an operator that the exporter does not know."""
     where = f" in {place.words()}" if place else ""
     leave = f"{place.leave()}; or " if place else ""
@@ -268,8 +268,8 @@ def program_place(node: Any) -> Place:
 
 def find_node(error: BaseException, graph: Any) -> Any | None:
     """Returns the node of a program's graph that the exporter could not translate."""
-    for one in _chain(error):
-        if found := _NODE_NAME.search(str(one)):
+    for cause in _chain(error):
+        if found := _NODE_NAME.search(str(cause)):
             return next((node for node in graph.nodes if node.name == found[1]), None)
     return None
 
@@ -330,7 +330,7 @@ def _is_library_code(file: str) -> bool:
     import torch
 
     folders = (Path(torch.__file__).parent, Path(__file__).parent)
-    return file.startswith("<") or any(Path(file).is_relative_to(one) for one in folders)
+    return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _line(file: str, number: int | None) -> tuple[str, str]:
@@ -341,9 +341,9 @@ def _line(file: str, number: int | None) -> tuple[str, str]:
 
 
 def _missing_operator(chain: Sequence[BaseException]) -> str:
-    for one in chain:
+    for cause in chain:
         for form in _MISSING:
-            if found := form.search(str(one)):
+            if found := form.search(str(cause)):
                 return ".".join(found.groups()).strip()
     return ""
 

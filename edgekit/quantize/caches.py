@@ -22,7 +22,7 @@ from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.files import read_file, replacing
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.quantize.needs import (
+from edgekit.quantize.missing_scales import (
     FLOATS,
     MissingScale,
     find_missing_scales,
@@ -356,7 +356,7 @@ def diff(first: CalibrationCache, second: CalibrationCache, *, tolerance: float 
         else:
             changed.append((name, old, new))
     # stable: tensors of the same ratio keep the file's order
-    changed.sort(key=lambda row: -abs(_bits(row[1], row[2])))
+    changed.sort(key=lambda row: -abs(_bits_between(row[1], row[2])))
     return CacheDiff(
         headers=(first.header, second.header),
         added={n: s for n, s in second.scales.items() if n not in first.scales},
@@ -366,7 +366,7 @@ def diff(first: CalibrationCache, second: CalibrationCache, *, tolerance: float 
     )
 
 
-def _bits(old: float, new: float) -> float:
+def _bits_between(old: float, new: float) -> float:
     return math.log2(new) - math.log2(old) if old and new else math.inf
 
 
@@ -527,13 +527,15 @@ def equal_tensors(
         return {}
     found = {}
     for name, (size, values) in wanted.items():
-        equal = tuple(other for other, print_ in given.get(size, ()) if _same(values, print_))
+        equal = tuple(
+            other for other, print_ in given.get(size, ()) if _same_statistics(values, print_)
+        )
         if equal:
             found[name] = equal
     return found
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
+def _same_statistics(one: np.ndarray, other: np.ndarray) -> bool:
     largest = float(max(abs(one[0]), abs(one[-1])))
     return largest > 0 and float(abs(one - other).max()) <= _TOLERANCE * largest
 

@@ -22,7 +22,7 @@ from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.quantize.needs import MissingScale
+    from edgekit.quantize.missing_scales import MissingScale
     from edgekit.quantize.qdq.to_implicit import Translated
     from edgekit.targets.board import Target
 
@@ -265,7 +265,7 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
     A layer may still run on the GPU; its scales are valid there, too.
     """
     verdicts = judgement.verdicts
-    if any(reason.rule == _LOWERED for one in verdicts.values() for reason in one.reasons):
+    if any(reason.rule == _LOWERED for verdict in verdicts.values() for reason in verdict.reasons):
         return {"dla_layers": None, "fp16_layers": fp16_layers}
     able = frozenset(name for name, verdict in verdicts.items() if verdict.placeable)
     return {"dla_layers": able, "fp16_layers": fp16_layers}
@@ -273,17 +273,21 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
 
 def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
     """Returns the scales of Q/DQ nodes unchanged, with warnings if the board needs others."""
-    found = [one for one in violations(network, scales.scales, **bound) if not one.disputed]
+    found = [
+        violation
+        for violation in violations(network, scales.scales, **bound)
+        if not violation.disputed
+    ]
     if not found:
         return scales
-    shown = "; ".join(one.message for one in found[:_CHANGES_SHOWN])
+    shown = "; ".join(item.message for item in found[:_CHANGES_SHOWN])
     more = f"; and {len(found) - _CHANGES_SHOWN} more" if len(found) > _CHANGES_SHOWN else ""
     warning = (
         f"the model's Q/DQ nodes give {counted(len(found), 'layer')} different scales "
         f"where the board needs one: {shown}{more}; "
         "TensorRT uses the largest or runs them in FP16, so quantise them with equal scales, or "
         "keep them in FP16: calibration: {fp16_layers: "
-        f"{yaml_list(one.layer for one in found)}}}"
+        f"{yaml_list(item.layer for item in found)}}}"
     )
     return replace(scales, warnings=(*scales.warnings, warning))
 

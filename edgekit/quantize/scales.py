@@ -188,12 +188,12 @@ def tie(
     bound = list(bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers))
     moved, tied = DisjointSets[str](), DisjointSets[str]()
     by_tensor: dict[str, list[BoundLayer]] = {}
-    for one in bound:
-        if one.tie.ties.moves:
-            moved.join(*one.tensors)
-        tied.join(*one.tensors)
-        for name in one.tensors:
-            by_tensor.setdefault(name, []).append(one)
+    for layer in bound:
+        if layer.tie.ties.moves:
+            moved.join(*layer.tensors)
+        tied.join(*layer.tensors)
+        for name in layer.tensors:
+            by_tensor.setdefault(name, []).append(layer)
     values = {**scales, **inferred}
     for names in moved.members():
         known = [values[name] for name in names if name in values]
@@ -261,13 +261,13 @@ def _change(
     name: str, old: float, values: Mapping[str, float], widest: str, bound: list[BoundLayer]
 ) -> Change:
     # layers that move values pass a scale on; a rule that requires it gives the reason
-    reason = next((one for one in bound if not one.tie.ties.moves), bound[0])
+    reason = next((layer for layer in bound if not layer.tie.ties.moves), bound[0])
     return Change(
         tensor=name,
         old=old,
         new=values[widest],
         rule=reason.tie.rule.id,
-        layers=tuple(one.layer.name for one in bound),
+        layers=tuple(layer.layer.name for layer in bound),
         widest=widest,
     )
 

@@ -406,7 +406,7 @@ def accuracy(
         else replace(group, collapsed=group.cosine < COLLAPSED_COSINE)
         for group in groups
     ]
-    objects = None if boxes is None else boxes.counted()
+    objects = None if boxes is None else boxes.result()
     lost_objects = []
     if objects is not None and objects.expected >= FEW_OBJECTS and objects.share < scores:
         lost_objects.append(
@@ -647,7 +647,7 @@ def accuracy_of_variants(
         )
         for number, lane in enumerate(lanes.values())
     ]
-    worst = min((one for _, one in found), key=lambda one: one.cosine)
+    worst = min((one for _, one in found), key=lambda item: item.cosine)
     fewest = min((one for _, one in found), key=lambda one: one.boxes or 0.0)
     segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)
     failures = dict.fromkeys(text for _, one in found for text in one.failures)

@@ -168,7 +168,7 @@ def compare_methods(
         batch = list(islice(inputs, min(until - errors.count, errors.affordable)))
         if batch:
             errors.add(batch)
-        if not batch or errors.decided():
+        if not batch or errors.is_decided():
             break
     errors.settle(measured)
     return errors.choice()
@@ -227,7 +227,7 @@ class MethodErrors:
         for method, found in self._compare(inputs, self._left, text).items():
             self._found[method] += found
         self.count += len(inputs)
-        self._held_out += sum(one.held_out for one in inputs)
+        self._held_out += sum(tensor.held_out for tensor in inputs)
 
     def settle(self, measured: Callable[[], Iterable[HeldOutInput]]) -> None:
         """Compares the methods near the best on the inputs on which accuracy is measured.
@@ -245,7 +245,7 @@ class MethodErrors:
         text = "comparing the best calibration methods on the measured inputs"
         found = self._compare(inputs, near, text)
         for method, each in found.items():
-            joined = [Deviation.join_all([one[name] for one in each]) for name in self._names]
+            joined = [Deviation.join_all([item[name] for item in each]) for name in self._names]
             whole = worst_measures(joined)
             if whole.snr_db is None and not whole.exact:
                 self._measured = {}  # the accuracy's SNR is unknown: no output varies
@@ -263,8 +263,8 @@ class MethodErrors:
         self, inputs: Sequence[HeldOutInput], methods: Sequence[str], text: str
     ) -> dict[str, list[dict[str, Deviation]]]:
         self._update(self._runs, self._most_runs, f"{text}: FP32")
-        real = [self._reference.run(self._names, dict(one.feed)) for one in inputs]
-        different = {id(one.ranges): one.ranges for one in inputs}
+        real = [self._reference.run(self._names, dict(tensor.feed)) for tensor in inputs]
+        different = {id(tensor.ranges): tensor.ranges for tensor in inputs}
         scales = {
             method: {key: self._scales_of(own, method) for key, own in different.items()}
             for method in methods
@@ -323,7 +323,7 @@ class MethodErrors:
             for method, found in self._found.items()
         }
 
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Returns True if the best method is known well enough; drops methods that are worse.
 
         The standard errors of the gaps are from a jackknife over the inputs.
@@ -337,7 +337,7 @@ class MethodErrors:
             for method, each in noise.items()
         }
         best = min(self._left, key=lambda name: (bool(self._failures(name)), -float(whole[name])))
-        left, decided = [best], True
+        left, is_decided = [best], True
         for other in self._left:
             if other == best:
                 continue
@@ -348,9 +348,9 @@ class MethodErrors:
                 left.append(other)
             # a method that fails is not chosen, however near it is
             near = _SURE * error - gap < _NEGLIGIBLE_DB
-            decided &= near or bool(self._failures(other))
+            is_decided &= near or bool(self._failures(other))
         self._left = [name for name in self._left if name in left]
-        return decided
+        return is_decided
 
     def _noise(self, method: str) -> np.ndarray:
         """Returns the RMS error over the RMS signal, by input and by part of the outputs."""
@@ -360,7 +360,7 @@ class MethodErrors:
             for channels in joined.parts():
                 signal = joined.variance(channels)
                 if signal > 0:
-                    errors = np.array([one.error(channels) for one in each])
+                    errors = np.array([item.error(channels) for item in each])
                     columns.append(np.sqrt(errors / signal))
         noise = np.stack(columns, axis=1) if columns else np.zeros((len(self._found[method]), 1))
         found: np.ndarray = np.minimum(np.nan_to_num(noise, nan=_INFINITE), _INFINITE)

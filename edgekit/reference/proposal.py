@@ -35,7 +35,7 @@ def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
     It is for trials of numerics: places and predicted times stay those of INT8.
     """
 
-    def changed(placed: tuple[PlacedLayer, ...]) -> tuple[PlacedLayer, ...]:
+    def in_fp16(placed: tuple[PlacedLayer, ...]) -> tuple[PlacedLayer, ...]:
         return tuple(
             replace(layer, precision="fp16")
             if layer.name in layers and layer.precision == "int8"
@@ -45,8 +45,8 @@ def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
 
     return replace(
         plan,
-        layers=changed(plan.layers),
-        plans=tuple(replace(share, layers=changed(share.layers)) for share in plan.plans),
+        layers=in_fp16(plan.layers),
+        plans=tuple(replace(share, layers=in_fp16(share.layers)) for share in plan.plans),
     )
 
 
@@ -192,7 +192,7 @@ def describe_miss(accuracy: Accuracy, metric: str, minimum: float | None) -> str
         value = describe_metric(accuracy, metric)
         notes.append(f"{metric} against FP32 is {value}, below {minimum:g}")
     notes += accuracy.failures[:_SHOWN]
-    notes += [one.told for one in accuracy.nonfinite]
+    notes += [output.told for output in accuracy.nonfinite]
     return "; ".join(notes)
 
 

@@ -66,7 +66,7 @@ class Runner:
         self.between = 0
         weights = {
             digest: _missing_weights(artefacts.engines[digest], artefacts.weights, artefacts.values)
-            for digest in {one.engine for one in self.segments}
+            for digest in {segment.engine for segment in self.segments}
         }
         large = is_large(*weights.values())
         self._sessions = [
@@ -81,7 +81,7 @@ class Runner:
             )
             for segment in self.segments
         ]
-        self.streams = any(isinstance(one, StreamedSession) for one in self._sessions)
+        self.streams = any(isinstance(session, StreamedSession) for session in self._sessions)
 
     def run(self, inputs: Feed, *, observe: bool = False) -> dict[str, np.ndarray]:
         """Runs one inference.

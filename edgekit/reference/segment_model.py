@@ -335,7 +335,7 @@ def write_integer(engine: SegmentWriter, node: onnx.NodeProto, weight: str, axis
         alpha, beta = _write_floats(engine, node, codes, target)
         total = f"{target}#sum"
     total = engine.out.clip(total, f"{target}#acc", -_ACCUMULATOR, _ACCUMULATOR)
-    spread = _spread(engine, node)
+    spread = _channel_shape(engine, node)
     factor = _factor(engine, node, weight, axis, alpha, target, spread)
     bias = node.input[2] if len(node.input) > 2 else ""
     scaled = engine.out.node("Mul", [total, factor], f"{target}#scaled" if bias else target)
@@ -368,7 +368,7 @@ def _write_floats(
     return alpha, beta
 
 
-def _spread(engine: SegmentWriter, node: onnx.NodeProto) -> list[int]:
+def _channel_shape(engine: SegmentWriter, node: onnx.NodeProto) -> list[int]:
     """Returns the shape that broadcasts a value per output channel over the node's output."""
     if node.op_type in ("Gemm", "MatMul"):
         return []

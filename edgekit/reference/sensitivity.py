@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
 from edgekit.network.model import Network
-from edgekit.network.module_names import common_module, enclosing
+from edgekit.network.module_names import common_module, enclosing_modules
 from edgekit.network.module_tree import layer_modules, module_totals
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
@@ -569,7 +569,7 @@ class KernelChain:
             )
         # the worst first; without an SNR last
         return tuple(
-            sorted(found, key=lambda one: (one.snr_db is None, one.snr_db or 0.0, one.cosine))
+            sorted(found, key=lambda item: (item.snr_db is None, item.snr_db or 0.0, item.cosine))
         )
 
 
@@ -649,7 +649,7 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
     kinds = {layer.name: layer.kind for layer in network.layers}
     return tuple(
         RankedKernel(
-            **{one.name: getattr(item, one.name) for one in dataclasses.fields(item)},
+            **{field.name: getattr(item, field.name) for field in dataclasses.fields(item)},
             kinds=tuple(kinds.get(name, "") for name in item.layers),
         )
         for item in found.impacts
@@ -661,23 +661,27 @@ def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, 
     module = layer_modules(network)
     kernels: dict[str, list[Impact]] = defaultdict(list)
     for impact in found.impacts:
-        for path in enclosing(common_module(module.get(name, "") for name in impact.layers)):
+        for path in enclosing_modules(
+            common_module(module.get(name, "") for name in impact.layers)
+        ):
             kernels[path].append(impact)
-    floats = Counter(path for name in found.floats for path in enclosing(module.get(name, "")))
+    floats = Counter(
+        path for name in found.floats for path in enclosing_modules(module.get(name, ""))
+    )
     rows = []
-    for one in module_totals(network, {}):
-        own = kernels[one.module]
+    for totals in module_totals(network, {}):
+        own = kernels[totals.module]
         ratios = [impact.snr_db for impact in own if impact.snr_db is not None]
-        if own or floats[one.module]:
+        if own or floats[totals.module]:
             rows.append(
                 ModuleImpact(
-                    module=one.module,
-                    kind=one.kind,
+                    module=totals.module,
+                    kind=totals.kind,
                     kernels=len(own),
                     devices=dict(sorted(Counter(impact.device for impact in own).items())),
                     snr_db=min(ratios, default=None),
                     cosine=min((impact.cosine for impact in own), default=None),
-                    floats=floats[one.module],
+                    floats=floats[totals.module],
                 )
             )
     return tuple(rows)
@@ -709,7 +713,7 @@ def _rule(name: str, network: Network, judgement: Judgement) -> str:
     return rules[0].id if rules else ""
 
 
-def proposed(proposal: Proposal) -> ProposedLayers:
+def proposal_document(proposal: Proposal) -> ProposedLayers:
     """Returns the document's form of a proposal."""
     return ProposedLayers(
         metric=proposal.metric,

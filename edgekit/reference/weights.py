@@ -90,13 +90,13 @@ class WeightStore:
         """Returns the weight for a source and transform, computed at first use."""
         key = (source, transform)
         if key not in self._made:
-            name = self._name(source, transform)
+            name = self._weight_name(source, transform)
             weight = _make(name, source, transform, self._model, self.values, self._keep)
             self._made[key] = weight
             self.weights[weight.name] = weight
         return self._made[key]
 
-    def _name(self, source: str, transform: str) -> str:
+    def _weight_name(self, source: str, transform: str) -> str:
         kind, _, axis = transform.partition(":")
         suffix = {"none": "", "fp16": "#fp16", "int8": "#int8", "int8-scale": "#scale"}[kind]
         name = source + suffix

@@ -200,14 +200,16 @@ def cost_facts(bench: Bench) -> Iterable[tuple[str, str]]:
             )
 
 
-def flat_facts(facts: Mapping[str, object] | None) -> Iterable[tuple[str, str]]:
+def flatten_facts(facts: Mapping[str, object] | None) -> Iterable[tuple[str, str]]:
     """Yields the leaves of settings, flags or versions by their path, with values as text.
 
     Values that are not set are left out.
     """
     for key, value in (facts or {}).items():
         if isinstance(value, Mapping):
-            yield from ((f"{text.clean(key)}.{name}", inner) for name, inner in flat_facts(value))
+            yield from (
+                (f"{text.clean(key)}.{name}", inner) for name, inner in flatten_facts(value)
+            )
         elif words := describe_value(value):
             yield text.clean(key), text.clean(words)
 

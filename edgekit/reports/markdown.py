@@ -28,7 +28,7 @@ from edgekit.reports.comparison import (
 )
 from edgekit.reports.facts import (
     cost_facts,
-    flat_facts,
+    flatten_facts,
     footnote_words,
     latency_shown,
     measure_words,
@@ -658,5 +658,5 @@ def _write_notes(compared: Comparison, notes: Sequence[str], paper: Paper) -> No
 
 
 def _write_pairs(title: str, mapping: Mapping[str, object] | None, paper: Paper) -> None:
-    rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping)]
+    rows = [[escaped(key), escaped(value)] for key, value in flatten_facts(mapping)]
     paper.folded(title, ("", ""), rows)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.text import ABSENT, counted, plain
+from edgekit.text import ABSENT, counted, printable
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import LayerVerdict
@@ -25,7 +25,7 @@ RELEASE_RULE = "general.release"
 
 def clean(text: object) -> str:
     """Returns a name in one line; control characters and bidirectional marks become escapes."""
-    return plain(str(text), lines=False)
+    return printable(str(text), lines=False)
 
 
 def compared_on(accuracy: Accuracy) -> str:

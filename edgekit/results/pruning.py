@@ -11,7 +11,7 @@ from pydantic import Field
 
 from edgekit.documents import Count, Document
 from edgekit.errors import UsageError
-from edgekit.results.selection import select
+from edgekit.results.selection import select_results
 from edgekit.results.store import ResultStore, group_name
 from edgekit_device.protocol.fields import DAY_S
 
@@ -54,7 +54,7 @@ def mark(which: str, name: str) -> Marked:
             f"{name!r} is not a valid name for a mark", hint="letters, digits, . _ / and -"
         )
     with ResultStore() as store:
-        (result, *others) = select(which, store=store)
+        (result, *others) = select_results(which, store=store)
         if others or result.id is None:
             raise UsageError(f"{which!r} names more than one result")
         store.mark(name, result.id)

@@ -34,7 +34,7 @@ _MOST = 200  # runs a side
 _PAST = 100  # earlier results of a configuration from which the spread is computed
 
 
-def select(
+def select_results(
     words: str,
     *,
     name: str | None = None,
@@ -60,7 +60,7 @@ def select(
     """
     if store is None:
         with ResultStore() as own:
-            return select(words, name=name, board=board, store=own, but=but)
+            return select_results(words, name=name, board=board, store=own, but=but)
     found: list[Result] = []
     for word in filter(None, (part.strip() for part in words.split(","))):
         found += _select_word(word, store, name, board, but)

@@ -129,9 +129,9 @@ def read_artefacts(
         entries=entries,
         plugins=request.job.plugins,
         libraries={
-            one.library: bytes(request.blobs[one.library])
-            for one in request.job.plugins
-            if one.library
+            plugin.library: bytes(request.blobs[plugin.library])
+            for plugin in request.job.plugins
+            if plugin.library
         },
     )
 

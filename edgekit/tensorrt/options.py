@@ -298,7 +298,7 @@ def impossible_features(
         else:
             continue
         hint = next((_INSTEAD[name] for name in reversed(row.of) if name in _INSTEAD), "")
-        found.append(_problem(request, _blamed(request, own, row.of), message, hint))
+        found.append(_problem(request, _key_to_change(request, own, row.of), message, hint))
     for limit in limits(own.firm):
         if request.profiles > limit.profiles:
             found.append(
@@ -313,7 +313,7 @@ def impossible_features(
     return found
 
 
-def _blamed(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, ...]) -> str:
+def _key_to_change(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, ...]) -> str:
     """Returns the key to change: the most freely chosen of the keys in the file."""
     keys = [features()[name].key or _MODE for name in own.firm if name in names]
     written = [key for key in keys if key in request.places]
@@ -363,7 +363,7 @@ def decide(request: RequestedBuild) -> Decision:
     for kind in kinds[request.mode]:
         own = requested_features(request, kind, typing)
         bad = impossible_features(request, on, own)
-        problems += [one for one in bad if one not in problems]
+        problems += [problem for problem in bad if problem not in problems]
         if bad:
             continue
         chosen = _chosen_features(request, on, own, notes, dropped)
@@ -394,7 +394,7 @@ def decide(request: RequestedBuild) -> Decision:
         found.get("plan", ()),
         found.get("loadable", ()),
         tuple(unknown),
-        (*notes, *(one.why for one in chosen_settings.dropped)),
+        (*notes, *(setting.why for setting in chosen_settings.dropped)),
         (*dropped, *chosen_settings.dropped),
         chosen_settings.by_kind,
     )

@@ -58,15 +58,15 @@ def record_outcome(
     if not board:
         return
     found = _read(file)
-    rows, some = found.setdefault(board, {}), any(one.ok for one in attempts)
-    for one in attempts:
-        key = _key(kind, one.flags)
+    rows, some = found.setdefault(board, {}), any(attempt.ok for attempt in attempts)
+    for attempt in attempts:
+        key = _key(kind, attempt.flags)
         # conclusive: the failure is due to the flags, whatever the network
-        conclusive = one.code == _REFUSED and _OF_THE_NETWORK not in one.flags
-        if one.ok:
+        conclusive = attempt.code == _REFUSED and _OF_THE_NETWORK not in attempt.flags
+        if attempt.ok:
             rows[key] = _OK
         elif some and conclusive and rows.get(key) != _OK:
-            rows[key] = str(one.error)
+            rows[key] = str(attempt.error)
     with write_atomically(file) as temporary:
         document = {"schema": SCHEMA, "boards": found}
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
@@ -97,15 +97,15 @@ def without_known_failures(
         dla: True if the plans use a DLA: such plans have separate outcomes ("plan DLA").
     """
 
-    def left(kind: str, attempts: tuple[BuildAttempt, ...]) -> tuple[BuildAttempt, ...]:
+    def without_known(kind: str, attempts: tuple[BuildAttempt, ...]) -> tuple[BuildAttempt, ...]:
         remaining = [
             x for x in attempts if known_outcome(file, fingerprint, kind, x.flags) is not False
         ]
         # all attempts with the required features failed once: the board may have changed since
         return tuple(remaining) if remaining and not remaining[0].breaks else attempts
 
-    plans = left("plan DLA" if dla else "plan", decision.plans)
-    loadables = left("loadable", decision.loadables)
+    plans = without_known("plan DLA" if dla else "plan", decision.plans)
+    loadables = without_known("loadable", decision.loadables)
     fewer = len(decision.plans) - len(plans) + len(decision.loadables) - len(loadables)
     if not fewer:
         return decision

@@ -64,7 +64,7 @@ class PluginLibrary:
     def tensorrt(self) -> tuple[int, ...]:
         """Major versions of the TensorRT libraries that it needs; empty if it names none."""
         found = (_TENSORRT.match(name) for name in self.needed)
-        return tuple(sorted({int(one[2]) for one in found if one}))
+        return tuple(sorted({int(item[2]) for item in found if item}))
 
     @property
     def tensorrt_names(self) -> tuple[str, ...]:

@@ -332,13 +332,13 @@ def range_lane(
     there = {node.name for node in model.proto.graph.node}
     of = {layer.name: layer for layer in placed}
     own = (_layer(layer, of[layer.name]) for layer in first.layers if layer.name in of)
-    kept = (replace(one, nodes=tuple(n for n in one.nodes if n in there)) for one in own)
-    layers = tuple(one for one in kept if one.nodes)
+    kept = (replace(item, nodes=tuple(n for n in item.nodes if n in there)) for item in own)
+    layers = tuple(item for item in kept if item.nodes)
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
         found = []
         for name in names:
-            shapes = [one.tensors[name].shape for one in networks]
+            shapes = [network.tensors[name].shape for network in networks]
             sizes = (set(axis) for axis in zip(*shapes, strict=True))
             shape = tuple(next(iter(axis)) if len(axis) == 1 else -1 for axis in sizes)
             found.append(IoSpec(name, first.tensors[name].dtype, shape))
@@ -406,14 +406,14 @@ class BuildRequest:
         """SHA-256 (hex) of the request's canonical JSON."""
         return request_digest(self.document)
 
-    def trying(self, attempts: Mapping[str, Sequence[Attempt]]) -> BuildRequest:
+    def with_attempts(self, attempts: Mapping[str, Sequence[Attempt]]) -> BuildRequest:
         """Returns the same request with only these attempts, by kind."""
 
-        def left(engine: EngineSpec) -> EngineSpec:
+        def remaining_attempts(engine: EngineSpec) -> EngineSpec:
             kept = tuple(x for x in engine.attempts if x in attempts[engine.kind])
             return replace(engine, attempts=kept)
 
-        engines = tuple(left(engine) for engine in self.job.engines)
+        engines = tuple(remaining_attempts(engine) for engine in self.job.engines)
         return BuildRequest(replace(self.job, engines=engines), self.blobs)
 
 

@@ -43,7 +43,7 @@ class RuntimeRow:
         releases = (names[name].since or "" for name in self.names)
         return min(releases, key=lambda text: parse_version(text) if text else (), default="")
 
-    def lack(self, on: TensorRTRelease, target: Target) -> str:
+    def why_unsupported(self, on: TensorRTRelease, target: Target) -> str:
         """Returns why a board does not support it; empty if it does."""
         if self.names and not any(on.has(name) for name in self.names):
             return f"TensorRT {on.text} has no {self.names[0]}"
@@ -72,7 +72,9 @@ def dropped_settings(
     rows, notes = runtime_rows(), []
     for name in ("shared", "persistent_cache", "weight_budget"):
         row = rows[name]
-        if getattr(memory, name) != getattr(default, name) and (why := row.lack(on, target)):
+        if getattr(memory, name) != getattr(default, name) and (
+            why := row.why_unsupported(on, target)
+        ):
             told = listed(sources(row.source), most=9)
             notes.append(f"{row.where[0]} has no effect: {why} ({told})")
     return tuple(notes)

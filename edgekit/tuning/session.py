@@ -36,7 +36,6 @@ from edgekit.tuning.trials import (
     Trial,
     TunedNetwork,
     TuningRequest,
-    better_by,
     broken_bounds,
     compact_measurement,
     estimate_from_table,
@@ -45,6 +44,7 @@ from edgekit.tuning.trials import (
     learn,
     profile_table,
     readable_value,
+    relative_gain,
 )
 
 if TYPE_CHECKING:
@@ -544,7 +544,7 @@ class Tuning:
         """Returns a plan's comparison with the first plan over all their turns."""
         pairs = self._pairs(trial)
         ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
-        found = better_by(ours, theirs, seed=self.request.seed)
+        found = relative_gain(ours, theirs, seed=self.request.seed)
         return found.model_copy(update={"challenger": trial.number})
 
     def _proven(self) -> bool:

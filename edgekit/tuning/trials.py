@@ -474,7 +474,7 @@ class Duel(Document):
     winner: Count = omitted(0, description="number of the plan that the tuning advises")
 
 
-def better_by(
+def relative_gain(
     ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0, rounds: int = 4000
 ) -> Duel:
     """Returns the improvement of ``ours`` relative to ``theirs``, measured in turns.

@@ -14,7 +14,7 @@ import pytest
 
 import edgekit
 from edgekit.errors import DataError, UsageError
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from tests.compiled.conftest import TARGET, gap
 
 
@@ -360,7 +360,7 @@ def test_a_refit_tells_what_differs(nets: ModuleType, compiled: Callable[..., An
     assert "modules are left out: no module matches 'classifer.fc1'" in problem(nets.called_twice())
 
 
-class Steps(Quiet):
+class Steps(SilentProgress):
     """The steps of a compilation, with what became of each."""
 
     def __init__(self) -> None:

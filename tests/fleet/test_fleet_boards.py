@@ -9,7 +9,7 @@ from edgekit import api
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.cli import main
 from edgekit.deployment.board import Board
-from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, board_address, served_release
+from edgekit.fleet.boards import Answer, LastAnswers, ServedRelease, board_address, served_release
 from edgekit.fleet.driver import SshDriver
 from edgekit.fleet.inventory import load_inventory
 from edgekit.fleet.waves import FleetBoard
@@ -113,7 +113,7 @@ def test_boards_that_are_away_are_known_from_rollouts(given, run, monkeypatch):
     assert [reported[f"b{n:02}"]["digest"] for n in (1, 3)] == [NEW[:12]] * 2
     assert reported["b04"]["seen"] == "never"
     # an answer of the board that is older than the rollout says less
-    seen = SeenBoards(given.folder / "state")
+    seen = LastAnswers(given.folder / "state")
     members = {member.name: member for member in load_inventory(given.inventory)}
     old = [ServedRelease(app="net", release="000001-0", digest=OLD, since=None)]
     seen.add({board_address(members["b01"]): Answer(at=1.0, apps=old)})

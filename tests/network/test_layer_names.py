@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.dla.judge import judge
 from edgekit.errors import UsageError
-from edgekit.network.layer_names import layers_matching, layers_named, unmatched
+from edgekit.network.layer_names import layers_matching, layers_named, unmatched_error
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
@@ -125,7 +125,7 @@ def test_a_glob_that_matches_nothing_names_the_nearest(
 
 def test_without_a_near_one_some_are_listed(tmp_path: Path) -> None:
     network = layers(load(write(conv_net(), tmp_path)))
-    error = unmatched("???", network, what="pin", code="plan.pin")
+    error = unmatched_error("???", network, what="pin", code="plan.pin")
     assert error.message == "pin '???' matches no layer or ONNX node"
     assert "'conv', 'relu'" in error.hint
 

@@ -308,9 +308,9 @@ def test_a_run_reports_the_plugin_before_it_uses_a_board(
 ) -> None:
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.progress import Quiet
+    from edgekit.pipeline.progress import SilentProgress
 
-    class RecordedProgress(Quiet):
+    class RecordedProgress(SilentProgress):
         def __init__(self) -> None:
             self.said: list[str] = []
 

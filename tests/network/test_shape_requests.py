@@ -60,9 +60,9 @@ def test_the_spellings_of_a_range_mean_the_same(shape: object):
     profile = {"x": Range((1, 3, 320, 640), (1, 3, 640, 640), (1, 3, 1280, 640))}
     assert found.profiles == (profile,)
     assert found.buckets == (found.optimum,)
-    assert found.matching_profile({"x": (1, 3, 1000, 640)}) == 0
-    assert found.matching_profile({"x": (1, 3, 1000, 641)}) is None
-    assert found.matching_profile({"x": (1, 3, 640)}) is None
+    assert found.find_profile({"x": (1, 3, 1000, 640)}) == 0
+    assert found.find_profile({"x": (1, 3, 1000, 641)}) is None
+    assert found.find_profile({"x": (1, 3, 640)}) is None
 
 
 def test_the_best_size_of_a_range_is_the_largest_unless_given():
@@ -76,7 +76,7 @@ def test_several_profiles():
     large = {"min": [1, 3, 64, 64], "max": [1, 3, 128, 128]}
     found = request({"shapes": {"x": [small, large]}})
     assert [one["x"].max for one in found.profiles] == [(1, 3, 64, 64), (1, 3, 128, 128)]
-    assert found.matching_profile({"x": (1, 3, 100, 100)}) == 1
+    assert found.find_profile({"x": (1, 3, 100, 100)}) == 1
     assert found.buckets == ({"x": (1, 3, 64, 64)}, {"x": (1, 3, 128, 128)})
 
 

@@ -12,7 +12,7 @@ from edgekit.config.loader import load_config
 from edgekit.errors import GateError, UsageError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from edgekit.pipeline.questions import sensitivity
 from edgekit.pipeline.steps import accuracy as steps
 from edgekit.pipeline.steps.plan import plan
@@ -92,7 +92,7 @@ def test_each_of_the_retained_kernels_is_needed(plain):
     assert half > int8 + 3
 
 
-class Interrupting(Quiet):
+class Interrupting(SilentProgress):
     """Progress that ends the work at a trial, and keeps what was told of them."""
 
     def __init__(self, trial=0):

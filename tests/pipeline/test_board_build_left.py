@@ -14,7 +14,7 @@ from edgekit.cli.main import app
 from edgekit.config.loader import open_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from edgekit.pipeline.steps.build import run_build_job
 from edgekit_device.jobs.job import StartedJob, WatchedEvent
 from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
@@ -44,7 +44,7 @@ def test_ctrl_c_names_a_command_that_ends_the_build(
     reported: list[str] = []
     seen: list[Any] = []
 
-    class Recorded(Quiet):
+    class Recorded(SilentProgress):
         def note(self, text: str) -> None:
             reported.append(text)
 

@@ -9,7 +9,7 @@ import pytest
 from edgekit.config.loader import open_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from edgekit.pipeline.steps.build import run_build_job
 from edgekit_device.build.request import BuildResult
 from edgekit_device.jobs.job import StartedJob
@@ -54,7 +54,7 @@ class Lab:
 
 def built(lab, folder, *, force):
     reported = []
-    progress = Quiet()
+    progress = SilentProgress()
     progress.note = reported.append
     config = open_config(small_config(folder))
     context = Context(config, Cache(folder / "cache"), Session(progress), force=force)

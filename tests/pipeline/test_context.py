@@ -10,7 +10,7 @@ import pytest
 from edgekit.config.loader import open_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from edgekit.pipeline.run import STEP_NAMES, required_steps, step_names
 from edgekit.pipeline.steps.accuracy import build_key
 from edgekit.pipeline.steps.calibrate import inputs_identity, with_measured_ranges
@@ -25,7 +25,7 @@ from tests.pipeline.nets import small_config
 def context(tmp_path: Path) -> Context:
     # a hybrid engine takes the first core alone
     config = open_config(small_config(tmp_path), placement={"dla_cores": [0, 1]})
-    return Context(config, Cache(tmp_path / "cache"), Session(Quiet()))
+    return Context(config, Cache(tmp_path / "cache"), Session(SilentProgress()))
 
 
 def results(context: Context) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_a_variant_gives_what_it_gives_on_its_own(
 ) -> None:
     own = results(context)
     other = variant(context, **changes)
-    alone = Context(other.config, context.cache, Session(Quiet()))
+    alone = Context(other.config, context.cache, Session(SilentProgress()))
     assert results(other) == results(alone)
     assert results(context) == own
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import edgekit
 from edgekit.network import streaming
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from edgekit.pipeline.steps import memory
 from tests.boards.fixtures import need_sshd
 
@@ -150,7 +150,7 @@ def test_free_memory_is_the_least_of_machine_and_control_groups(tmp_path: Path) 
     assert memory.free_memory(tmp_path) == 600_000
 
 
-class Notes(Quiet):
+class Notes(SilentProgress):
     """Collects what is said at once, and which steps had ended before."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from edgekit.config.loader import load_config, open_config
 from edgekit.errors import DataError, EdgekitError, GateError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import Quiet
+from edgekit.pipeline.progress import SilentProgress
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.calibrate import calibration_inputs
@@ -303,7 +303,7 @@ def test_tampered_cache_is_caught_by_the_board(tmp_path):
     assert digest[:12] in str(caught.value)
 
 
-class Interrupting(Quiet):
+class Interrupting(SilentProgress):
     """Raises KeyboardInterrupt when a step begins."""
 
     def __init__(self, name):

@@ -16,7 +16,7 @@ from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
-from edgekit.pipeline.progress import Quiet, StepLog, describe_bound
+from edgekit.pipeline.progress import SilentProgress, StepLog, bound_text
 from edgekit.pipeline.run import STEP_NAMES as STEPS
 from edgekit.pipeline.steps.deploy import InstallSteps
 from edgekit.reports.terminal.progress import Terminal
@@ -29,7 +29,7 @@ def clock():
 
 
 def test_statuses_and_seconds():
-    steps = StepLog(STEPS, Quiet(), clock())
+    steps = StepLog(STEPS, SilentProgress(), clock())
     with steps.step("check"):
         pass
     with steps.step("plan") as step:
@@ -58,7 +58,7 @@ def test_a_job_that_was_cancelled_is_no_failure_and_tells_what_went_on():
 
 
 def test_an_installation_that_is_cancelled_in_its_soak_passed_the_self_test():
-    steps = StepLog(["deploy", "refit", "self-test"], Quiet(), clock())
+    steps = StepLog(["deploy", "refit", "self-test"], SilentProgress(), clock())
     client = SimpleNamespace(name="lab", note="")
     bundle = SimpleNamespace(manifest=SimpleNamespace(weights=()))
     installing = InstallSteps(client, bundle, steps)
@@ -164,7 +164,7 @@ def test_details_name_their_step_and_no_count_is_told_twice():
     ]
 
 
-class Passes(Quiet):
+class Passes(SilentProgress):
     """Keeps what share of which pass was told: a pass is a text without its counts."""
 
     def __init__(self):
@@ -235,8 +235,8 @@ def test_the_time_left_never_rises_when_later_parts_are_slower():
 
 
 def test_what_a_search_found_has_units_and_says_when_nothing_is_proven():
-    assert describe_bound(42.335, -math.inf, "{:.1f} us".format) == "best 42.3 us, no bound yet"
-    assert describe_bound(math.inf, 3.0) == "best none, bound 3"
+    assert bound_text(42.335, -math.inf, "{:.1f} us".format) == "best 42.3 us, no bound yet"
+    assert bound_text(math.inf, 3.0) == "best none, bound 3"
 
 
 def test_without_a_terminal_a_step_is_one_line_however_long_it_takes():

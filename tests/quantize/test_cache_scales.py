@@ -19,7 +19,7 @@ from edgekit.network.synthetic import synthetic_inputs
 from edgekit.placement.segments import cut_segments
 from edgekit.quantize.caches import CalibrationCache, scales_from_cache
 from edgekit.quantize.calibration.calibrate import calibrate
-from edgekit.quantize.needs import find_missing_scales
+from edgekit.quantize.missing_scales import find_missing_scales
 from edgekit.reference import numerics as numerics_module
 from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import branches, make, node

@@ -11,7 +11,7 @@ import yaml
 from edgekit.network.lowering.layers import layers
 from edgekit.quantize.calibration.calibrate import describe_missing, scales_from
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.needs import MissingScale
+from edgekit.quantize.missing_scales import MissingScale
 from edgekit.quantize.scales import change_rows, make_scales, tie_cache_scales
 from tests.quantize.quantize_nets import make, node
 

@@ -209,9 +209,9 @@ def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
         network=NetworkSpec((), ()),
         attempts=requests,
     )
-    left = whole.trying({"plan": [second], "loadable": [first]})
+    left = whole.with_attempts({"plan": [second], "loadable": [first]})
     plans = [one for one in left.document["engines"] if one["kind"] == "plan"]
     assert [one["attempts"] for one in plans] == [[write(second)], [write(second)]]
     assert left.blobs == whole.blobs
     assert left.digest != whole.digest
-    assert whole.trying(requests).digest == whole.digest
+    assert whole.with_attempts(requests).digest == whole.digest

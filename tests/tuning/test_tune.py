@@ -25,7 +25,7 @@ from edgekit.tuning.candidates import PlacementSpace, plan_signature
 from edgekit.tuning.document import plan_pins, tune_document
 from edgekit.tuning.session import Tuning
 from edgekit.tuning.text import tune_text
-from edgekit.tuning.trials import TuningRequest, better_by, frame_cost, readable_value
+from edgekit.tuning.trials import TuningRequest, frame_cost, readable_value, relative_gain
 from edgekit_device.benchmark.measurement import MeasuredNode, Pipelined, SegmentTimes
 from tests.pipeline.nets import small_net
 from tests.tuning.tune_world import World, best_mix, every_plan, world_of
@@ -314,10 +314,10 @@ def test_what_a_measurement_is_value() -> None:
     assert frame_cost(Bench(segments=[on_dla]), "gpu_time") == 0.0
     with pytest.raises(BoardError):
         frame_cost(Bench(), "gpu_time")
-    assert better_by([0.0] * 5, [1.0] * 5).better
-    assert not better_by([1.0] * 5, [0.0] * 5).better
-    sure = better_by([9.0, 9.1, 9.0, 8.9, 9.0], [10.0, 10.1, 9.9, 10.0, 10.0])
+    assert relative_gain([0.0] * 5, [1.0] * 5).better
+    assert not relative_gain([1.0] * 5, [0.0] * 5).better
+    sure = relative_gain([9.0, 9.1, 9.0, 8.9, 9.0], [10.0, 10.1, 9.9, 10.0, 10.0])
     assert sure.better
     assert sure.low < 0.1 < sure.high
-    assert not better_by([9.0, 9.0], [10.0, 10.0]).better
-    assert not better_by([9.0, 11.0, 9.0, 11.0, 9.9], [10.0] * 5).better
+    assert not relative_gain([9.0, 9.0], [10.0, 10.0]).better
+    assert not relative_gain([9.0, 11.0, 9.0, 11.0, 9.9], [10.0] * 5).better

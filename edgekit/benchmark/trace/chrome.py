@@ -172,7 +172,7 @@ class Trace(Document):
     about: TraceFacts = Field(alias="otherData")
 
 
-Keyed = tuple[int, int, int, int, TraceEvent]
+SortedEvent = tuple[int, int, int, int, TraceEvent]
 Events = list[TraceEvent]
 
 
@@ -218,7 +218,7 @@ class TraceProcess:
         devices = [f"DLA{core}" for core in range(dla_cores or 0)]
         self._tracks = [] if dla_cores is None else [HOST, "GPU", *devices]
         self._ends: dict[str, int] = {}
-        self._events: list[Keyed] = []
+        self._events: list[SortedEvent] = []
         self._flows = 0
         self.label = ""
 
@@ -295,7 +295,7 @@ class TraceProcess:
                 event = event.model_copy(update={"ph": phase, "bp": "e"})
             self._put(at, 1, event)
 
-    def finish(self) -> tuple[Events, list[Keyed]]:
+    def finish(self) -> tuple[Events, list[SortedEvent]]:
         """Returns metadata events, and the others with their sort keys.
 
         An idle device has no track.

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from edgekit.errors import DataError
-from edgekit.files import regular
+from edgekit.files import regular_file
 from edgekit.knowledge import data_folder, read_facts
 from edgekit_device.protocol.codec import document
 
@@ -181,7 +181,7 @@ def open_export(path: str | Path) -> Export:
     """
     path = Path(path)
     try:
-        size = regular(path).stat().st_size
+        size = regular_file(path).stat().st_size
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
     except OSError as error:

@@ -29,7 +29,7 @@ from edgekit.benchmark.trace.chrome import (
     HOST,
     SCHEMA,
     EventArgs,
-    Keyed,
+    SortedEvent,
     Trace,
     TraceEvent,
     TraceFacts,
@@ -317,7 +317,7 @@ def trace_document(
     if plan is not None:
         processes.append(_predicted(plan, network, dla_cores))
     metadata: list[TraceEvent] = []
-    slices: list[Keyed] = []
+    slices: list[SortedEvent] = []
     for process in processes:
         named, own = process.finish()
         metadata += named

@@ -274,7 +274,7 @@ def monitor_of_log(
     found = [found[at] for at in places]
     warnings += [*notes, *pauses([_wall(one) for one in found])]
     interval = interval_ms / 1e3 if interval_ms else _interval(found)
-    first = _first_busy([one.sample for one in found], rails)
+    first = _first_busy_index([one.sample for one in found], rails)
     if found:
         warnings.append(FIRST_LOAD)
     times = _times(found, interval)
@@ -356,7 +356,7 @@ def _times(samples: list[TegrastatsLine], interval: float) -> list[float]:
     return [number * interval for number in range(len(samples))]
 
 
-def _first_busy(samples: list[Sample], rails: PowerRails | None) -> int:
+def _first_busy_index(samples: list[Sample], rails: PowerRails | None) -> int:
     total = set(rails.total) if rails else None
     sums = [
         sum(mw for name, mw in sample.rails().items() if total is None or name in total)

@@ -21,7 +21,7 @@ from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import allowed_signers_line
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import UsageError
-from edgekit.files import not_written
+from edgekit.files import write_error
 from edgekit.fleet.bundles import signing_key_line
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, make_waves
@@ -203,7 +203,7 @@ def export_ansible(
     try:
         folder.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
     except OSError as error:
-        raise not_written(folder, "cannot create the folder", error) from error
+        raise write_error(folder, "cannot create the folder", error) from error
     shutil.copytree(Path(__file__).with_name("role"), folder / "roles" / _ROLE, dirs_exist_ok=True)
     loader = build_board_loader(folder / "loader")
     settings = {

@@ -99,7 +99,7 @@ class AnsibleRun(FormerDict):
         return playbook_command(Path(self.folder))
 
 
-def _why(value: Any) -> Mapping[str, object] | str | None:
+def _parse_error(value: Any) -> Mapping[str, object] | str | None:
     """Reads an error's object, a text, or null."""
     if value is not None and not isinstance(value, (dict, str)):
         fail("", "expected an error, a text or null")
@@ -117,7 +117,7 @@ class _Recap:
     unreachable: int = member(fields.count)
     failures: int = member(fields.count)
     changed: int = member(fields.count)
-    why: Mapping[str, object] | str | None = member(_why)
+    why: Mapping[str, object] | str | None = member(_parse_error)
 
 
 @dataclass(slots=True)

@@ -87,13 +87,13 @@ def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> n
     if node.op_type == "Transpose":
         return np.transpose(read[0], given.get("perm"))
     if node.op_type == "Gather":
-        return _gathered(read[0], read[1], given.get("axis", 0))
+        return _gather(read[0], read[1], given.get("axis", 0))
     if "axis" not in given or len({item.dtype for item in read}) > 1:
         return None
     return np.concatenate(read, given["axis"])
 
 
-def _gathered(data: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray | None:
+def _gather(data: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray | None:
     if not data.ndim or not index.size:
         return None
     length = data.shape[axis]

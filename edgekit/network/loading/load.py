@@ -336,7 +336,7 @@ def file_metadata(source: str | Path) -> dict[str, str]:
 
 
 def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
-    return {one.key: one.value for one in proto.metadata_props}
+    return {entry.key: entry.value for entry in proto.metadata_props}
 
 
 def proposed_sizes(source: str | Path) -> Proposal | None:

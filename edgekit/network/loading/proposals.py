@@ -223,7 +223,7 @@ def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:
     node = next((node for node in graph.node if tensor in node.output), None)
     if node is None or node.op_type != "Softmax":
         return False
-    axis = next((one.i for one in node.attribute if one.name == "axis"), -1)
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
     return axis in (-1, 2)
 
 

@@ -134,7 +134,9 @@ class Evaluation:
             self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
             return True
-        if node.op_type == "Identity" or (node.op_type == "Dropout" and not self._trains(node)):
+        if node.op_type == "Identity" or (
+            node.op_type == "Dropout" and not self._dropout_trains(node)
+        ):
             self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
             if len(node.output) > 1 and node.output[1]:
@@ -167,7 +169,7 @@ class Evaluation:
         written = tuple(name for name in node.output if name)
         self.folded[node.name] = Folded(reason, tuple(reads(node)), written, last)
 
-    def _trains(self, node: onnx.NodeProto) -> bool:
+    def _dropout_trains(self, node: onnx.NodeProto) -> bool:
         if len(node.input) < 3 or not node.input[2]:
             return False
         flag = self.constants.get(node.input[2])

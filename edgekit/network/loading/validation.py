@@ -112,7 +112,7 @@ def check_calls(proto: onnx.ModelProto) -> None:
     Raises:
         ModelError: ``model.too_large``, or ``model.functions`` if a function calls itself.
     """
-    bodies = {(one.domain, one.name): one.node for one in proto.functions}
+    bodies = {(function.domain, function.name): function.node for function in proto.functions}
     made: dict[tuple[str, str], int] = {}
     begun: set[tuple[str, str]] = set()
 
@@ -130,7 +130,7 @@ def check_calls(proto: onnx.ModelProto) -> None:
             waiting.pop()
             continue
         inner = [(node.domain, node.op_type) for node in _all_nodes(bodies[key])]
-        open_ = [one for one in inner if one in bodies and one not in made]
+        open_ = [item for item in inner if item in bodies and item not in made]
         if key in begun and open_:
             raise ModelError(
                 f"the model's local function {open_[0][1]!r} calls itself",
@@ -459,10 +459,10 @@ def _refuse_dynamic(
 ) -> None:
     listed = ", ".join(f"input {name!r} {shape}" for name, shape in dynamic.items())
     graph = None if model is None else model.graph
-    metadata = {} if model is None else {one.key: one.value for one in model.metadata_props}
+    metadata = {} if model is None else {entry.key: entry.value for entry in model.metadata_props}
     from edgekit.network.loading.proposals import propose
 
-    proposal = propose([one for one in inputs if one.name in dynamic], graph, metadata)
+    proposal = propose([tensor for tensor in inputs if tensor.name in dynamic], graph, metadata)
     error = ModelError(
         f"the model has dynamic shapes: {listed}",
         code="model.dynamic_shape",

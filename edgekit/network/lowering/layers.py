@@ -101,7 +101,7 @@ def layers(model: Model, release: str = FOLLOWED) -> Network:
     """
     # Identity and Dropout are layers until the builder removes them
     removed = Counter(gone.after for gone in model.folded.values() if gone.reason == "identity")
-    return _with_modules(lowered(model.graph, release, removed), model.graph)
+    return _with_modules(lower_graph(model.graph, release, removed), model.graph)
 
 
 def _with_modules(network: Network, graph: OnnxGraph) -> Network:
@@ -110,7 +110,7 @@ def _with_modules(network: Network, graph: OnnxGraph) -> Network:
     if names is None:
         return network
 
-    def named(layer: Layer) -> Layer:
+    def with_module(layer: Layer) -> Layer:
         # erased reshapes and nodes that prepare weights have other operators, and may belong to
         # other modules
         own = [name for name in layer.origin if graph.node(name).op == layer.op]
@@ -118,13 +118,13 @@ def _with_modules(network: Network, graph: OnnxGraph) -> Network:
 
     return replace(
         network,
-        layers=tuple(map(named, network.layers)),
-        constants=tuple(map(named, network.constants)),
+        layers=tuple(map(with_module, network.layers)),
+        constants=tuple(map(with_module, network.constants)),
         modules=names,
     )
 
 
-def lowered(
+def lower_graph(
     graph: LayerSource,
     release: str = FOLLOWED,
     removed: Mapping[str, int] | None = None,
@@ -193,9 +193,9 @@ def _place_control_flow(placer: Placer, node: Node) -> None:
 
     For an If the branch with more multiply-accumulates counts.
     """
-    kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), placer.bodies(node, lowered)
-    inside = [sum(layer.macs for layer in one.network.layers) for one in found.bodies]
-    known = bool(found.bodies) and not any(one.network.uncounted for one in found.bodies)
+    kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), placer.bodies(node, lower_graph)
+    inside = [sum(layer.macs for layer in body.network.layers) for body in found.bodies]
+    known = bool(found.bodies) and not any(body.network.uncounted for body in found.bodies)
     params: Attributes = {}
     if kind == "LOOP":
         params = {"trip_count": found.trip_count, "trip_limit": found.trip_limit}
@@ -261,7 +261,7 @@ def _families() -> dict[str, _Family]:
         ),
         (("Resize", "Upsample"), over_axes.resize),
         (over_axes.REDUCTIONS, over_axes.reduce),
-        (("HardSwish", "Mish"), pointwise.composed),
+        (("HardSwish", "Mish"), pointwise.activation_chain),
         (tuple(pointwise.ACTIVATIONS), pointwise.activation),
         (tuple(pointwise.ELEMENTWISE), pointwise.elementwise),
         (tuple(pointwise.UNARY), pointwise.unary),

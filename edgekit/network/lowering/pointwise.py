@@ -96,7 +96,9 @@ def activation(placer: Placer, node: Node) -> None:
     A Clip of integers, with computed bounds, or with a bound omitted by an empty name is a MAX and
     a MIN instead.
     """
-    if node.op == "Clip" and _clips_by_elements(placer, node):
+    integer = placer.tensors[node.inputs[0]].dtype in {"int32", "int64"}
+    bounds = node.inputs[1:]
+    if node.op == "Clip" and (integer or any(not n or not placer.stored(n) for n in bounds)):
         _clip_between(placer, node)
         return
     given = node.attrs
@@ -114,12 +116,6 @@ def activation(placer: Placer, node: Node) -> None:
         # TensorRT calls the outer factor beta
         params["beta"] = params.pop("gamma")
     placer.emit(node, "ACTIVATION", params, inputs=[node.inputs[0]])
-
-
-def _clips_by_elements(placer: Placer, node: Node) -> bool:
-    if placer.tensors[node.inputs[0]].dtype in {"int32", "int64"}:
-        return True
-    return any(not name or not placer.stored(name) for name in node.inputs[1:])
 
 
 def _clip_between(placer: Placer, node: Node) -> None:
@@ -141,7 +137,7 @@ def _clip_between(placer: Placer, node: Node) -> None:
         current = target
 
 
-def composed(placer: Placer, node: Node) -> None:
+def activation_chain(placer: Placer, node: Node) -> None:
     """HardSwish and Mish: a chain of layers."""
     steps = _COMPOSED[node.op]
     current = node.inputs[0]

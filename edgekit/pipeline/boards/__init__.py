@@ -1,3 +1,3 @@
 """Requests to boards outside of a run: status, releases, servers, the live view, doctor and
-self-test. Start with `boards_of` in `addresses`.
+self-test. Start with `resolve_boards` in `addresses`.
 """

@@ -18,8 +18,8 @@ import numpy as np
 from edgekit.benchmark.document import (
     Bench,
     bench_document,
-    judged,
     profile_notes,
+    with_verdict,
 )
 from edgekit.benchmark.inference import Inference, InferredOutput
 from edgekit.benchmark.statistics import MeasurementLimits
@@ -463,7 +463,7 @@ def bench(
         document = document.model_copy(update={"precision": "fp32"})
     if (monitor := monitor_from_log(cache, document)) is not None:
         document = document.model_copy(update={"monitor": monitor})
-        document = judged(document, target, MeasurementLimits())
+        document = with_verdict(document, target, MeasurementLimits())
     trace = trace_document(
         placed,
         measured,

@@ -142,7 +142,7 @@ def request_without_known_failures(
         dla=bool(plan(context).dla_cores),
     )
     context.note(*decision.notes)
-    return request.trying(_attempts(decision))
+    return request.with_attempts(_attempts(decision))
 
 
 def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
@@ -376,7 +376,7 @@ def check_build_options(context: Context) -> None:
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     build, memory = context.file.build, context.file.deploy.memory
-    lack = runtime_rows()["weight_budget"].lack(on, context.target)
+    lack = runtime_rows()["weight_budget"].why_unsupported(on, context.target)
     if memory.weights_mib is not None and not build.weight_streaming and not lack:
         context.note(
             "deploy.memory.weights_mib has no effect: the engines keep their weights on the GPU "

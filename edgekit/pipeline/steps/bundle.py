@@ -331,7 +331,7 @@ def _with_weights(
     made: Artefacts,
     file: Path,
 ) -> Bundle:
-    from edgekit.bundles.pack import loosened, with_weights
+    from edgekit.bundles.pack import loosen_golden, with_weights
     from edgekit.bundles.sign import sign
 
     golden, _ = _run_golden_inputs(context, made)
@@ -348,7 +348,7 @@ def _with_weights(
         ]
     elif built.golden is not None:
         weights, values = convert_weights(context, built, other)
-        golden = loosened(golden, _reference_golden(context), _golden_outputs(context, built))
+        golden = loosen_golden(golden, _reference_golden(context), _golden_outputs(context, built))
     bundle = with_weights(
         pack_bundle(context, built, signing),
         weights,

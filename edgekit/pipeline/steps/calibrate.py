@@ -33,7 +33,7 @@ from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
-from edgekit.quantize.needs import find_missing_scales, with_same_values
+from edgekit.quantize.missing_scales import find_missing_scales, with_same_values
 from edgekit.quantize.scales import Ranges, Scales
 from edgekit.text import counted
 

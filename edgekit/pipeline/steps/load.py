@@ -168,10 +168,10 @@ def load_head(context: Context) -> Head | None:
 
 def detection_options(context: Context) -> Options:
     """Returns the configuration's options for the objects that are kept."""
-    return kept_options(context.file.detection)
+    return options_from_section(context.file.detection)
 
 
-def kept_options(section: DetectionSection) -> Options:
+def options_from_section(section: DetectionSection) -> Options:
     """Returns which objects a section keeps."""
     return Options(section.score, section.iou, section.most, section.agnostic)
 

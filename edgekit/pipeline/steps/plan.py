@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import DataError, GateError
 from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.progress import describe_bound
+from edgekit.pipeline.progress import bound_text
 from edgekit.pipeline.steps.calibrate import check_finite_weights
 from edgekit.pipeline.steps.judge import judge_model, lower_original
 from edgekit.pipeline.steps.load import (
@@ -89,7 +89,7 @@ def plan(context: Context) -> Plan:
             placed = request.plan(
                 progress=lambda done, total: context.update(done, total, text),
                 on_bound=lambda value, bound: context.update(
-                    0, 0, f"{text}: {describe_bound(value, bound, _value_formatter(context))}"
+                    0, 0, f"{text}: {bound_text(value, bound, _value_formatter(context))}"
                 ),
             )
         except GateError as error:

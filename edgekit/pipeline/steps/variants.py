@@ -89,7 +89,7 @@ def frame_context(context: Context, shapes: Sizes) -> FrameContext | None:
     for bucket in built_buckets(context):
         if dict(bucket.bucket.shapes) == sizes and bucket.bucket.engine == OWN:
             return FrameContext(bucket.context)
-    if not gpu_profiles(context) or requested_shapes(context).matching_profile(sizes) is None:
+    if not gpu_profiles(context) or requested_shapes(context).find_profile(sizes) is None:
         return None
     return FrameContext(
         replace(gpu_context_at(context, sizes), measured=context.measured), ranged=True
@@ -112,7 +112,7 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     sizes = {**own, **shapes}
     known = [own, *({**own, **bucket} for bucket in request.buckets)]
     profiles = gpu_profiles(context)
-    ranged = bool(profiles) and request.matching_profile(sizes) is not None
+    ranged = bool(profiles) and request.find_profile(sizes) is not None
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
     near = sorted(request.buckets, key=lambda bucket: distance(bucket, sizes))

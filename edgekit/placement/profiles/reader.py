@@ -18,7 +18,7 @@ from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.reading import read_timings
 from edgekit.buildlog.timings import Combination, Timings, UnitTiming
 from edgekit.errors import DataError, UsageError
-from edgekit.files import parse_json, read_file, regular
+from edgekit.files import parse_json, read_file, regular_file
 from edgekit.placement.profiles.profile import (
     SCHEMA,
     MeasuredReformat,
@@ -94,7 +94,7 @@ def read_profile(
 
 def _read_head(path: Path) -> str:
     try:
-        with regular(path).open("rb") as file:
+        with regular_file(path).open("rb") as file:
             data = file.read(4096)
     except FileNotFoundError as error:
         raise DataError(

@@ -13,7 +13,7 @@ from edgekit.network.model import Model, Network
 from edgekit.quantize.calibration.checks import describe_few
 from edgekit.quantize.calibration.histograms import check_method
 from edgekit.quantize.calibration.measure import measure
-from edgekit.quantize.needs import (
+from edgekit.quantize.missing_scales import (
     MissingScale,
     find_missing_scales,
     propagate_scales,

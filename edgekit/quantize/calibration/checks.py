@@ -203,7 +203,7 @@ def _varies(array: np.ndarray) -> bool:
     if image.ndim == 3 and _COLOURS in (image.shape[0], image.shape[2]):
         channels = image if image.shape[0] == _COLOURS else np.moveaxis(image, 2, 0)
         if channels[0].size > 1:
-            return any(bool(one.min() != one.max()) for one in channels)
+            return any(bool(channel.min() != channel.max()) for channel in channels)
     return bool(array.min() != array.max())
 
 

@@ -172,17 +172,17 @@ class ValueHistogram:
     def joined(self, others: Iterable[ValueHistogram]) -> ValueHistogram:
         """Returns the histogram of the values of this and other histograms."""
         made = replace(self, counts=None if self.counts is None else self.counts.copy())
-        for one in others:
-            made.low, made.high = min(made.low, one.low), max(made.high, one.high)
-            made.sided |= one.sided
-            if one.counts is None:
+        for other in others:
+            made.low, made.high = min(made.low, other.low), max(made.high, other.high)
+            made.sided |= other.sided
+            if other.counts is None:
                 if made.counts is None:
-                    made.zeros += one.zeros
+                    made.zeros += other.zeros
                 else:
-                    made.counts[BINS] += one.zeros
+                    made.counts[BINS] += other.zeros
                 continue
-            counts = one.counts.copy()
-            added = replace(one, counts=counts)
+            counts = other.counts.copy()
+            added = replace(other, counts=counts)
             if made.counts is None:
                 counts[BINS] += made.zeros
                 added.low, added.high, added.sided = made.low, made.high, made.sided

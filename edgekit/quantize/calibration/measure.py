@@ -361,13 +361,15 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
     # conversion through int32 is twice as fast as directly
     np.copyto(index, whole.astype(np.int32))
     if near.size:
-        found = np.searchsorted(_edges(amax, bins), values[near].astype(np.float32), side="right")
+        found = np.searchsorted(
+            _cached_edges(amax, bins), values[near].astype(np.float32), side="right"
+        )
         index[near] = np.clip(found - 1, 0, bins - 1)
     return np.asarray(np.bincount(index, minlength=bins))
 
 
 @lru_cache(maxsize=256)
-def _edges(amax: float, bins: int) -> np.ndarray:
+def _cached_edges(amax: float, bins: int) -> np.ndarray:
     return edges(amax, bins)
 
 

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from edgekit.errors import DataError
-from edgekit.files import regular
+from edgekit.files import regular_file
 from edgekit.quantize.data.rows import DataRow, RowLayout, path_text, read_ahead
 from edgekit_device.arrays.npz import MOST_ARRAYS, read_header
 from edgekit_device.files import map_file
@@ -132,7 +132,7 @@ def members(path: Path, only: str) -> dict[str, Member]:
     Raises:
         OSError: The file cannot be read; also other errors of ``BROKEN``.
     """
-    size = regular(path).stat().st_size
+    size = regular_file(path).stat().st_size
     if path.suffix.lower() == ".npy":
         with path.open("rb") as file:
             member = Member(path, *read_header(file), file.tell())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import DataError
-from edgekit.files import regular
+from edgekit.files import regular_file
 from edgekit.quantize.data.rows import DataRow, path_text, read_ahead
 from edgekit_device.detection.letterbox import Placing, cover, crop_resized, letterbox, stretch
 
@@ -371,7 +371,7 @@ def read_image(path: Path, mode: str = "RGB") -> Image.Image:
 def _open_image(path: Path) -> Image.Image:
     from PIL import Image
 
-    regular(path)
+    regular_file(path)
     # Pillow only warns about images up to twice its limit against decompression bombs
     with _OPENING, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -94,13 +94,13 @@ def read_labels(
         found = _read_label_files(path, images_at(path, ("val",)), numbers, keypoints)
     else:
         found = _read_coco(path, classes)
-    if not any(len(one.classes) for one in found):
+    if not any(len(item.classes) for item in found):
         raise _wrong(path, "no picture has a labelled object")
     most = len(classes) or 1 << 30
-    for one in found:
-        if len(one.classes) and not 0 <= one.classes.min() <= one.classes.max() < most:
+    for item in found:
+        if len(item.classes) and not 0 <= item.classes.min() <= item.classes.max() < most:
             raise _wrong(
-                one.file, f"there is no class {one.classes.max()} (the network has {most})"
+                item.file, f"there is no class {item.classes.max()} (the network has {most})"
             )
     return found
 
@@ -114,11 +114,11 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
         first = error.errors()[0]
         at = ".".join(map(str, first["loc"]))
         raise _wrong(path, f"is not COCO's JSON: {at} {first['msg']}") from error
-    order = sorted(coco.categories, key=lambda one: one.id)
+    order = sorted(coco.categories, key=lambda category: category.id)
     named = [one.name for one in order]
     numbers = _numbers(path, named, classes)
     kinds = {one.id: number for one, number in zip(order, numbers, strict=True)}
-    rows: dict[int | str, list[_Annotation]] = {one.id: [] for one in coco.images}
+    rows: dict[int | str, list[_Annotation]] = {image.id: [] for image in coco.images}
     for one in coco.annotations:
         if one.image_id not in rows or one.category_id not in kinds:
             raise _wrong(
@@ -139,18 +139,18 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
     found = []
     for picture in coco.images:
         file = next(
-            (place for one in folders if (place := one / picture.file_name).is_file()), None
+            (place for folder in folders if (place := folder / picture.file_name).is_file()), None
         )
         if file is None:
             raise _wrong(path, f"its picture {picture.file_name!r} is not there")
-        boxes = np.array([one.bbox for one in rows[picture.id]]).reshape(-1, 4)
+        boxes = np.array([row.bbox for row in rows[picture.id]]).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
         found.append(
             LabelledPicture(
                 file,
                 boxes,
-                np.array([kinds[one.category_id] for one in rows[picture.id]], np.int64),
-                np.array([bool(one.iscrowd) for one in rows[picture.id]], bool),
+                np.array([kinds[row.category_id] for row in rows[picture.id]], np.int64),
+                np.array([bool(row.iscrowd) for row in rows[picture.id]], bool),
                 relative=False,
             )
         )
@@ -173,7 +173,7 @@ def _read_label_files(
     if not files:
         raise _wrong(path, "has no pictures")
     labels = [_label_file(file) for file in files]
-    if not any(one.is_file() for one in labels):
+    if not any(label.is_file() for label in labels):
         raise _wrong(path, f"has no labels, such as {labels[0]}")
     found = []
     for file, own in zip(files, labels, strict=True):

@@ -77,7 +77,7 @@ def load_data(
             code="data.options",
             hint=f"the options are {', '.join(sorted(_OPTIONS))}",
         )
-    limit, spread = _amount(options.get("count"), options.get("pick", "first"))
+    limit, spread = _check_amount(options.get("count"), options.get("pick", "first"))
     of_images = {key: value for key, value in options.items() if key in IMAGE_OPTIONS}
     rows = row_layout(model)
     data = options["data"]
@@ -96,7 +96,7 @@ def load_data(
         images = images_at(path)
         arrays = [] if is_list(path) else _array_files(path)
         if images:
-            source = _images(path, images, ImageOptions(**of_images), rows)
+            source = _open_images(path, images, ImageOptions(**of_images), rows)
             if arrays:
                 notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
         else:
@@ -135,7 +135,7 @@ def check_path(path: Path) -> None:
         _array_files(path)
 
 
-def _amount(limit: Any, pick: Any) -> tuple[int | None, bool]:
+def _check_amount(limit: Any, pick: Any) -> tuple[int | None, bool]:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise DataError(f"count is {limit}", code="data.options", hint="give a whole number from 1")
     if pick not in ("first", "spread"):
@@ -207,7 +207,7 @@ def choose_preprocess(
     return name, Preprocess.of(options, (height, width, channels), first, dtype)
 
 
-def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
+def _open_images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
     name, prepare = choose_preprocess(rows.specs, options, folder)
     skip = False if options.skip_broken is None else options.skip_broken
     if not isinstance(skip, bool):

@@ -305,13 +305,13 @@ class CalibrationSamples:
             whole = np.empty(shape, dtype)
             for index, row in enumerate(group):
                 part = whole[index : index + 1] if self._rows.split else whole
-                self._put(name, row, part[0] if self._rows.split and part.ndim > 1 else part)
+                self._copy_row(name, row, part[0] if self._rows.split and part.ndim > 1 else part)
             if self._rows.split:
                 whole[len(group) :] = whole[len(group) - 1]
             sample[name] = whole
         return sample
 
-    def _put(self, name: str, row: DataRow, target: np.ndarray) -> None:
+    def _copy_row(self, name: str, row: DataRow, target: np.ndarray) -> None:
         """Copies a row of an input, and checks its values."""
         found, dtype, where = row.arrays[name], target.dtype, row.where
         if not np.can_cast(found.dtype, dtype, casting="same_kind"):

@@ -315,8 +315,8 @@ def to_qdq(
     QuantizeLinear has an axis only from opset 13.
 
     TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
-    QuantizeLinear are INT8. :func:`edgekit.dla.precision.plan_lowering` decides the
-    places of the pairs.
+    QuantizeLinear are INT8. :func:`edgekit.dla.precision.plan_lowering` decides the places of the
+    pairs.
 
     Args:
         model: The plain FP32 model.

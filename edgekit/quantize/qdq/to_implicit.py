@@ -20,7 +20,7 @@ from edgekit.network.graph import OnnxGraph
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Layer, Model, Network
-from edgekit.quantize.needs import find_missing_scales, propagate_scales
+from edgekit.quantize.missing_scales import find_missing_scales, propagate_scales
 from edgekit.quantize.scales import to_float32
 from edgekit.text import counted, listed
 from edgekit_device.protocol import fields
@@ -349,7 +349,7 @@ class _QdqReader:
         elif node.op_type in _INTEGER:
             self._problems.add("qdq.integer", node.name, node.op_type)
         else:
-            self._other(node)
+            self._read_other(node)
 
     def _quantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
@@ -392,7 +392,7 @@ class _QdqReader:
             self.reading.roots[target] = root
             self._given[target] = use
 
-    def _other(self, node: onnx.NodeProto) -> None:
+    def _read_other(self, node: onnx.NodeProto) -> None:
         bodies = [item.g for item in node.attribute if item.type == AttributeProto.GRAPH]
         if any(inner.op_type in QDQ for body in bodies for inner in body.node):
             self._problems.add("qdq.subgraph", node.name)
@@ -465,7 +465,7 @@ def dequantised_values(fixed: QuantisedConstant, model: Model) -> np.ndarray:
     return np.ascontiguousarray((codes * scale).astype(grid.exact))
 
 
-def requantised(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
+def keeps_values(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
     """Returns True if ``value``, quantised per index of ``axis``, dequantises to ``wanted``."""
     source, target = np.moveaxis(value, axis, 0), np.moveaxis(wanted, axis, 0)
     scales = weight_scales(value, axis).reshape(-1, *[1] * (value.ndim - 1))
@@ -497,7 +497,7 @@ def keeps_codes(
         return False
     original = required_constant(model, fixed.source)
     axes = [channel_axis(node, value.ndim) for node in readers]
-    return all(axis is not None and requantised(original, value, axis) for axis in axes)
+    return all(axis is not None and keeps_values(original, value, axis) for axis in axes)
 
 
 def other_codes(model: Model, names: set[str]) -> list[str]:
@@ -514,7 +514,7 @@ def other_codes(model: Model, names: set[str]) -> list[str]:
         if name not in names or value is None:
             continue
         axis = channel_axis(node, value.ndim)
-        if axis is not None and not requantised(value, value, axis):
+        if axis is not None and not keeps_values(value, value, axis):
             found[name] = None
     return list(found)
 

@@ -13,7 +13,7 @@ from edgekit.benchmark.energy import Energy, Power
 from edgekit.reports import charts, text
 from edgekit.reports.facts import (
     cost_facts,
-    flat_facts,
+    flatten_facts,
     footnote_words,
     latency_shown,
     serving_words,
@@ -138,7 +138,7 @@ def bench_view(bench: ReportedBench | None) -> View | None:
         ],
         "flags": [
             {"name": name, "value": value}
-            for name, value in flat_facts(
+            for name, value in flatten_facts(
                 {
                     **settings,
                     "library": runtime.library,

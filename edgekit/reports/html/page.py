@@ -17,7 +17,7 @@ from edgekit.files import write_text
 from edgekit.placement.plan import exception_text
 from edgekit.reports import charts, text
 from edgekit.reports.buckets import HEAD, SIDES, bucket_rows, range_lines
-from edgekit.reports.facts import flat_facts
+from edgekit.reports.facts import flatten_facts
 from edgekit.reports.html.graph import graph_view
 from edgekit.reports.html.layers import layers_view, modules_view, why_not_view
 from edgekit.reports.html.measurement import (
@@ -377,7 +377,7 @@ def page_view(report: Report) -> View:
         ],
         "board": [text.clean(value) for value in board.to_json().values()] if board else [],
         "environment": [
-            {"name": name, "value": value} for name, value in flat_facts(report.environment)
+            {"name": name, "value": value} for name, value in flatten_facts(report.environment)
         ],
         "config": "\n".join(text.clean(line) for line in report.config.splitlines()),
         "notes": _notes(report),

@@ -14,7 +14,7 @@ from edgekit.placement.buckets import shape_text
 from edgekit.reports import text
 from edgekit.reports.facts import (
     baseline_word,
-    flat_facts,
+    flatten_facts,
     footnote_words,
     latency_shown,
     reported_power,
@@ -163,7 +163,7 @@ def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
     series = sampled.series if sampled else {}
     if clocks := _spans(series.get("clocks_mhz") or (), "MHz"):
         yield "clocks", clocks
-    if temperatures := _hottest(series.get("temperatures_c") or ()):
+    if temperatures := _hottest_text(series.get("temperatures_c") or ()):
         yield "temperature", temperatures
     if bench.power and (power := _power(bench.power, bench.planned_power_mode)):
         yield "power mode", power
@@ -173,7 +173,7 @@ def _settings(settings: MeasuredSettings) -> Iterator[tuple[str, str]]:
     """Yields the settings of the measurement; those that are off or 0 are left out."""
     given = {name: value for name, value in write(settings).items() if value}
     if given:
-        yield "settings", ", ".join(map(" ".join, flat_facts(given)))
+        yield "settings", ", ".join(map(" ".join, flatten_facts(given)))
 
 
 def _throughput(bench: Bench) -> str:
@@ -219,7 +219,7 @@ def _spans(lines: Sequence[Line], unit: str) -> str:
     return ", ".join(found) + (f" {unit}" if found else "")
 
 
-def _hottest(lines: Sequence[Line]) -> str:
+def _hottest_text(lines: Sequence[Line]) -> str:
     if not lines:
         return ""
     line = max(lines, key=lambda one: one.max)

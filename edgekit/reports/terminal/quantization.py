@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType, group
 
-from edgekit.network.module_names import enclosing
+from edgekit.network.module_names import enclosing_modules
 from edgekit.quantize.scales import ChangedScale
 from edgekit.reference.accuracy import (
     NOT_KNOWN,
@@ -98,7 +98,7 @@ def sensitivity_text(
 
 def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
     """Yields the modules, limited to a readable number of levels of the tree."""
-    deep = {module.module: len(enclosing(module.module)) - 1 for module in modules}
+    deep = {module.module: len(enclosing_modules(module.module)) - 1 for module in modules}
     levels = sorted(set(deep.values()))
     fits = [
         level for level in levels if sum(one <= level for one in deep.values()) <= _LAYERS_SHOWN

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.text import Text
 
 from edgekit.benchmark.monitor import ShownApp, Top
-from edgekit.text import counted, plain, sentence
+from edgekit.text import counted, printable, sentence
 from edgekit_device.board.samples import EngineLoad, Sample
 from edgekit_device.protocol.serving import ServingStatus
 
@@ -24,7 +24,7 @@ def page(top: Top, width: int) -> Text:
     """Returns the page; lines longer than ``width`` are cut."""
     made = Text()
     for text, style in _lines(top, width):
-        line = Text(plain(text, lines=False), style)
+        line = Text(printable(text, lines=False), style)
         line.truncate(width, overflow="ellipsis")
         made.append_text(line).append("\n")
     made.right_crop(1)

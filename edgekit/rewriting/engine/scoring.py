@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.dla.judge import judge
 from edgekit.dla.verdicts import Judgement, LayerVerdict
 from edgekit.network.graph import Node, OnnxGraph, form
-from edgekit.network.lowering.layers import lowered
+from edgekit.network.lowering.layers import lower_graph
 from edgekit.network.model import Layer, Network
 from edgekit.rewriting.graph import RewriteGraph, RewriteStep, in_order
 
@@ -132,7 +132,7 @@ class PartialNetwork:
 
     def network(self, release: str) -> Network:
         """Returns the layers of the part, by a TensorRT release."""
-        return lowered(self, release)
+        return lower_graph(self, release)
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ from edgekit.rewriting.graph import (
     make_recipe,
 )
 from edgekit.rewriting.proof.prove import RUNS, SEED
-from edgekit.text import plain
+from edgekit.text import printable
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
     array,
@@ -341,7 +341,7 @@ def _record(text: str) -> RewriteRecord:
     try:
         return read(RewriteRecord, json.loads(text))
     except DeviceError as error:
-        _refuse(plain(f"{error.where}: {error.message}".removeprefix(": "), 300))
+        _refuse(printable(f"{error.where}: {error.message}".removeprefix(": "), 300))
     except (ValueError, RecursionError):
         _refuse("it is not JSON")
 

@@ -31,7 +31,7 @@ from edgekit.network.source import (
     missing_model,
     refuse_foreign,
 )
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.document import Exported, Exporter, Structure
 from edgekit.text import listed
 
@@ -141,15 +141,15 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     data = bytearray((Path(request.folder) / "values").read_bytes())
     tensors = {}
-    for one in request.tensors:
-        dtype = getattr(torch, one.type)
-        count = math.prod(one.shape)
+    for tensor in request.tensors:
+        dtype = getattr(torch, tensor.type)
+        count = math.prod(tensor.shape)
         flat = (
-            torch.frombuffer(data, dtype=dtype, count=count, offset=one.offset)
+            torch.frombuffer(data, dtype=dtype, count=count, offset=tensor.offset)
             if count
             else torch.zeros(0, dtype=dtype)
         )
-        tensors[one.name] = flat.reshape(one.shape).clone()
+        tensors[tensor.name] = flat.reshape(tensor.shape).clone()
     both = rebuild(request.example, tensors)
     return tuple(both["args"]), both["kwargs"]
 
@@ -203,13 +203,13 @@ def export_outside(
             inputs=dict(inputs),
         )
         if kind == "factory":  # its result is only known afterwards; the child caches it
-            return keeping.copy_out(_run_child(request, folder), save)
+            return export_cache.copy_out(_run_child(request, folder), save)
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
-        key = keeping.key(version("torch"), Path(source).name, facts, values)
-        found = keeping.find(key)
+        key = export_cache.key(version("torch"), Path(source).name, facts, values)
+        found = export_cache.find(key)
         if found is None:
-            found = keeping.adopt(_run_child(request, folder), key, folder)
-        return keeping.copy_out(found, save)
+            found = export_cache.adopt(_run_child(request, folder), key, folder)
+        return export_cache.copy_out(found, save)
 
 
 def refuse_untrusted(source: str | Path, trust: str | None) -> None:
@@ -298,7 +298,7 @@ def pickled_modules(path: Path) -> list[str]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                name = next(one for one in archive.namelist() if one.endswith("data.pkl"))
+                name = next(entry for entry in archive.namelist() if entry.endswith("data.pkl"))
                 with archive.open(name) as file:
                     data = file.read(_MOST_PICKLE)
         else:

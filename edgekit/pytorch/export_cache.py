@@ -31,11 +31,11 @@ _FOLDER = "exports"
 
 def key(*facts: object) -> str:
     """Returns the key of an export from the given facts and edgekit's version."""
-    return hashlib.sha256(repr((onnx.__version__, _code(), *facts)).encode()).hexdigest()
+    return hashlib.sha256(repr((onnx.__version__, _source_digest(), *facts)).encode()).hexdigest()
 
 
 @cache
-def _code() -> str:
+def _source_digest() -> str:
     digest = hashlib.sha256()
     own = sorted(Path(__file__).parent.glob("*.py"))
     for path in (*own, Path(left_modules.__file__)):
@@ -129,7 +129,7 @@ def adopt(exported: Exported, name: str, within: Path) -> Exported:
 
 def write(proto: onnx.ModelProto, path: Path) -> None:
     """Writes a network; weights of 1.9 GB and more go to a file beside it."""
-    if sum(len(one.raw_data) for one in proto.graph.initializer) < _INLINE:
+    if sum(len(tensor.raw_data) for tensor in proto.graph.initializer) < _INLINE:
         path.write_bytes(proto.SerializeToString())
     else:
         _write_external(proto, path, f"{path.name}.data")

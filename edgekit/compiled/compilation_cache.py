@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.files import read_file, write_atomically
 from edgekit.knowledge import cache_folder
-from edgekit.pytorch import keeping
+from edgekit.pytorch import export_cache
 from edgekit.pytorch.document import Exported
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def key(exported: Exported, name: str, building: Building) -> str:
             "weights": "0" * 64,
             "cached": False,
             "agreement": None,
-            "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
-            "left": [replace(one, file="") for one in exported.left],
+            "inputs": [tensor.model_copy(update={"range": None}) for tensor in exported.inputs],
+            "left": [replace(call, file="") for call in exported.left],
         }
     )
-    return keeping.key(
+    return export_cache.key(
         repr(structure),
         name,
         sorted(building.options.items()),
