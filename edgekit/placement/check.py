@@ -292,7 +292,8 @@ def check_model(
         judgement, scale_notes = known.judgement, translation_notes(translated, known)
     else:
         given = scales if precision == "int8" else None
-        judgement, scale_notes = _judge_scales(given, loaded, network, judging, bool(lowered))
+        judgement, cache_notes = _judge_scales(given, loaded, network, judging, bool(lowered))
+        scale_notes = list(cache_notes)
     notes += scale_notes
     sent = file if is_typed(board, release, precision) else loaded
     parse = _check_parser(sent, file, release, board, plugins)
