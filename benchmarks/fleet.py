@@ -111,7 +111,7 @@ class InMemory:
     """Boards that answer at once."""
 
     def deploy(self, member: FleetBoard, found: Any) -> Deployed:
-        """Does nothing but say so."""
+        """Reports success without work."""
         found("0" * 64, "1" * 64)
         return Deployed("000001-1", "1" * 64)
 
@@ -155,7 +155,7 @@ def measure_state(folder: Path, count: int) -> dict[str, Any]:
 
 
 def tables(document: dict[str, Any]) -> str:
-    """Returns what docs/fleet.md shows: measured, and extrapolated from that alone."""
+    """Returns the tables of docs/fleet.md: measurements, and extrapolations from these."""
     runs = document["over_ssh"]
     rows = ["deployment of one board | workstation's CPU | bytes on the wire"]
     for what, name in NAMES.items():

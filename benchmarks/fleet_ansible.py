@@ -22,12 +22,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.fleet_relay import BOARDS, Relay, amount, duration, table
-from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.deployment.embedded_sshd import sshd
 from edgekit.fleet.ansible.export import export_ansible
 from edgekit.fleet.waves import FleetBoard
 from tests.boards.bundles import hand_made
+
+BYTES = 0
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def tables(count: int, rows: list[dict[str, Any]]) -> str:
-    """Returns what docs/fleet.md shows: measured, and extrapolated from that alone."""
+    """Returns the tables of docs/fleet.md: measurements, and extrapolations from these."""
     shown = ["by board | controller's CPU | bytes over SSH"]
     shown += [f"{row['what']} | {row['cpu_s']:.1f} s | {row['bytes']:,}" for row in rows]
     (first,) = (row for row in rows if row["what"] == "first")
@@ -56,13 +57,11 @@ def tables(count: int, rows: list[dict[str, Any]]) -> str:
     return "\n\n".join([reported, table(*shown), table(*more)])
 
 
-BYTES = 0
-
-
 def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str, Any]]:
     global BYTES  # noqa: PLW0603
     key = ensure_key(tmp / "key" / "id")
-    first, second = (_signed(hand_made(seed=seed, columns=4096), key) for seed in (0, 1))
+    made = (hand_made(seed=seed, columns=4096) for seed in (0, 1))
+    first, second = (bundle.signed(sign(bundle.manifest_bytes, key)) for bundle in made)
     BYTES = first.full_bytes
     line = allowed_signers_line(tmp / "key" / "id.pub")
     rows: list[dict[str, Any]] = []
@@ -86,10 +85,6 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
             }
         )
     return rows
-
-
-def _signed(bundle: Bundle, key: Path) -> Bundle:
-    return bundle.signed(sign(bundle.manifest_bytes, key))
 
 
 def run_playbook(folder: Path, tmp: Path) -> tuple[float, float]:

@@ -41,7 +41,12 @@ def main() -> None:
         resnet = {"model": {"builtin": "light_resnet50", "seed": 0}}
         full = _bundle(folder, "resnet50", {**resnet, "precision": "fp32"})
         measure_overhead("light_resnet50", full, 5, 9)
-        stages = {**resnet, "build": {"mode": "split"}, "placement": _stages()}
+        # two large segments that take about as long as each other on a processor
+        first = [{"layers": glob, "device": "DLA0"} for glob in _FIRST]
+        last = [{"layers": glob, "device": "DLA1"} for glob in _LAST]
+        pins = [*first, *last, {"layers": "fc:rows", "device": "GPU"}]
+        placement = {"objective": "period", "dla_cores": [0, 1], "pin": pins}
+        stages = {**resnet, "build": {"mode": "split"}, "placement": placement}
         measure_overhead("light_resnet50 split", split := _bundle(folder, "split", stages), 5, 9)
         measure_load(full)
         measure_refit(full)
@@ -96,7 +101,7 @@ def measure_load(bundle: Path) -> None:
 
 
 def measure_refit(bundle: Path) -> None:
-    """What giving a stripped engine its weights adds to opening the same engine with them in it."""
+    """Measures refitting a stripped engine, beside opening the same engine with its weights."""
     from edgekit_device.runtime.model import check_path
     from edgekit_device.runtime.reference import open_engines
     from edgekit_device.trust.bundle import read_checked, weight_array
@@ -183,14 +188,6 @@ def _tiny(folder: Path) -> dict[str, Any]:
     opset = [helper.make_opsetid("", 17)]
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(folder / "tiny.onnx"))
     return {"model": {"onnx": "tiny.onnx"}}
-
-
-def _stages() -> dict[str, Any]:
-    """One plan whose two large segments take about as long as each other on a processor."""
-    first = [{"layers": glob, "device": "DLA0"} for glob in _FIRST]
-    last = [{"layers": glob, "device": "DLA1"} for glob in _LAST]
-    pins = [*first, *last, {"layers": "fc:rows", "device": "GPU"}]
-    return {"objective": "period", "dla_cores": [0, 1], "pin": pins}
 
 
 def _bundle(folder: Path, name: str, settings: dict[str, Any]) -> Path:

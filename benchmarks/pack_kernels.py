@@ -104,7 +104,7 @@ def pairs(
 
 
 def cases() -> list[tuple[tuple[int, ...], Pair]]:
-    """What is measured."""
+    """Returns the conversions to measure."""
     return [
         (shape, pair)
         for shape in (_LARGE, _IMAGES, _ODD)
@@ -115,7 +115,7 @@ def cases() -> list[tuple[tuple[int, ...], Pair]]:
 
 
 def compared_pairs() -> Iterator[tuple[Pair, str]]:
-    """What is compared with NumPy, and the DLA's generation."""
+    """Yields the conversions to compare with NumPy, and the DLA's generation."""
     for shape in _SHAPES:
         for generation in ("1.0", "2.0"):
             for pair in pairs(shape, generation):
@@ -126,7 +126,7 @@ def compared_pairs() -> Iterator[tuple[Pair, str]]:
 
 
 def has_aligned_lines(shape: tuple[int, ...]) -> bool:
-    """Whether the shape's lines are multiples of 16 bytes in every type."""
+    """Returns True if the shape's lines are multiples of 16 bytes in every type."""
     return shape[-1] % 16 == 0
 
 
@@ -209,7 +209,7 @@ def check_all(cuda: Cuda, packer: PackKernels) -> int:
 
 
 def example(pair: Pair, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Values for a conversion as they lie in memory, and what NumPy makes of them."""
+    """Returns values for a conversion as bytes in memory, and NumPy's result."""
     src, dst = pair.src, pair.dst
     values = random_values(rng, src.shape, src.dtype)
     with np.errstate(all="ignore"):
@@ -223,7 +223,7 @@ def example(pair: Pair, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray
 
 
 def store_values(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """A tensor as it lies in memory; the generation of a DLA format is found by its size."""
+    """Returns a tensor's memory; the generation of a DLA format is found by its size."""
     if layout.format == "LINEAR":
         return np.ascontiguousarray(values)
     if layout.format == "HWC":
@@ -251,7 +251,7 @@ def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) 
 
 
 def same_bits(found: NDArray[Any], wanted: NDArray[Any]) -> bool:
-    """Bit for bit, but for the payload of a NaN."""
+    """Returns True if the bits are equal, except for the payload of a NaN."""
     if found.dtype.kind == "f":
         word = f"u{found.itemsize}"
         return bool(
@@ -272,7 +272,7 @@ def convert_on_gpu(
 def run_over(
     cuda: Cuda, memory: NDArray[Any], size: int, call: Callable[[int, int], None]
 ) -> NDArray[np.uint8]:
-    """What a call makes of ``memory``, over memory filled with other bytes."""
+    """Returns a call's result for ``memory``, written over memory filled with other bytes."""
     source, target = DeviceBuffer(cuda, memory.nbytes), DeviceBuffer(cuda, size)
     found = np.full(size, 0xA5, np.uint8)
     cuda.copy(source.ptr, memory.ctypes.data, memory.nbytes, "h2d")

@@ -149,7 +149,7 @@ def distance(found: Array, wanted: Array) -> NDArray[np.int64]:
 
 
 def by_ptx(cuda: Cuda) -> Callable[[Case, Array], Array]:
-    """Returns what runs a case by the Python plugin's PTX, as TensorRT launches it."""
+    """Returns a function that runs a case with the Python plugin's PTX, launched as by TensorRT."""
     module = cuda.load_module(custom_pool.compile_ptx() + b"\0")
 
     def launch(case: Case, x: int, y: int) -> None:
@@ -163,7 +163,7 @@ def by_ptx(cuda: Cuda) -> Callable[[Case, Array], Array]:
 
 
 def by_library(cuda: Cuda, library: ctypes.CDLL) -> Callable[[Case, Array], Array]:
-    """Returns what runs a case by the C++ plugin."""
+    """Returns a function that runs a case with the C++ plugin."""
     return lambda case, x: _on_gpu(
         cuda, case, x, lambda case, source, target: call_library(library, case, source, target)
     )

@@ -58,7 +58,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Ratio:
-    """A limit of what edgekit takes in terms of something else.
+    """A limit of edgekit's time as a multiple of another program's time.
 
     Attributes:
         sides: Makes both, in a folder: edgekit's work, and what it is compared with.

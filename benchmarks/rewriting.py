@@ -187,7 +187,7 @@ def dense(nodes: int) -> Net:
 
 
 def fan_out(nodes: int) -> Net:
-    """One tensor that every other node reads, and the sum of what they make of it."""
+    """One tensor that every other node reads, and the sum of their outputs."""
     net = Net(1, 8, 7, 7)
     start = net.add("HardSwish")
     while len(net) < nodes:

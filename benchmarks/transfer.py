@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,20 +121,16 @@ def _measure_rates(sending: Sending, runs: int) -> tuple[float, float]:
     print(f"{total:,} bytes, blobs of {_WEIGHT:,} bytes, {_CIPHER}, {os.cpu_count()} cores")
     for _ in range(runs):
         for name, way in ways.items():
-            seconds[name].append(_timed(name, total, way))
+            began = time.perf_counter()
+            way()
+            seconds[name].append(time.perf_counter() - began)
+            rate = total / 1e6 / seconds[name][-1]
+            print(f"{name:<8}{seconds[name][-1]:8.2f} s {rate:7.0f} MB/s")
             os.sync()
     rates = {name: total / 1e6 / statistics.median(times) for name, times in seconds.items()}
     print(f"load {os.getloadavg()[0]:.1f}")
     print("median: " + ", ".join(f"{name} {rate:.0f} MB/s" for name, rate in rates.items()))
     return rates["edgekit"], rates["scp"]
-
-
-def _timed(label: str, total: int, job: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    job()
-    seconds = time.perf_counter() - began
-    print(f"{label:<8}{seconds:8.2f} s {total / 1e6 / seconds:7.0f} MB/s")
-    return seconds
 
 
 def _scp(board: Board, file: Path, target: Path) -> list[str]:

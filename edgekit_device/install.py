@@ -72,7 +72,7 @@ _MOST_REASON = 2048
 
 @document(frozen=True)
 class Resumed:
-    """A deployment that continues as a job: ``state`` is where it was cut off, or its end."""
+    """A deployment that continues as a job: ``state`` is its interrupted state, or its end."""
 
     app: str = member(app_name)
     job: str = member(text())

@@ -425,7 +425,7 @@ def scrub(value: Any, names: List[str]) -> Any:
     return value
 
 
-def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+def _build_plan(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     result = _run_build(context, item)
     engine = result.engines[0]
     built[item.id] = engine
@@ -519,7 +519,7 @@ def _lent_memory(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     loaded, found = _load(context, item.needs[0], built, "full", core)
     made, cuda = built[item.needs[0]], open_cuda()
     block = SharedMemory(cuda)
-    block.need(device_bytes(loaded.engine))
+    block.reserve(device_bytes(loaded.engine))
     return replace(
         found,
         context_bytes=device_bytes(loaded.engine),
@@ -584,7 +584,7 @@ def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return PowerAnswer(tuple(read_modes()), tuple((said or "").splitlines()))
 
 
-def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+def _lock_clocks(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     _find_program("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
@@ -603,7 +603,7 @@ def _text(context: JobContext, digest: Optional[str]) -> str:
 
 
 CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
-    "build": _build,
+    "build": _build_plan,
     "build_again": lambda context, item, built: _run_build(context, item).engines[0].timing_cache,
     "cudla": _cudla,
     "inspector": lambda context, item, built: _text(context, built["build-hybrid"].inspector),
@@ -614,7 +614,7 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "load_lean": lambda context, item, built: _load(context, "dla-vc", built, "lean", 0)[1],
     "monitor": _monitor,
     "graph": _graph,
-    "held": _held,
+    "held": _lock_clocks,
     "nsys": lambda *_: (command_output([_find_program("nsys"), "--version"]) or "").strip(),
     "power": _power,
     "probe": _probe,

@@ -64,7 +64,7 @@ def read(module: Any) -> dict[str, Any]:
 
 
 def derive(module: Any) -> list[str]:
-    """What the loader derives from the bindings' classes and makes of their values.
+    """Returns what the loader derives from the bindings' classes and values.
 
     Returns:
         The names of the classes that were made; an exception says that the bindings refuse one.

@@ -65,7 +65,7 @@ def find_missing(used: Mapping[str, Any], names: Names, release: str, flavour: s
 
 
 def _has_member(names: Names, name: str) -> bool:
-    """Whether the class or one that it derives from has the member."""
+    """Returns True if the class or one of its bases has the member."""
     if name in names:
         return True
     owner, _, member = name.rpartition(".")
@@ -77,7 +77,7 @@ def _has_member(names: Names, name: str) -> bool:
 
 
 def find_undeclared(used: Mapping[str, Any], uses: Uses, releases: Iterable[Names]) -> list[str]:
-    """What the code uses and used.yaml does not list, and the reverse."""
+    """Returns used names that used.yaml lacks, and listed names that the code does not use."""
     known = {name for _, name in _declared_names(used)}
     members = {name.rpartition(".")[2] for name in known} | set(used["ours"]) | _PYTHON
     api = {
@@ -169,7 +169,7 @@ def _accepts_call(text: str, keywords: tuple[str, ...], count: int) -> bool:
 
 
 def compare(carried: Names, real: Names) -> list[str]:
-    """Where carried data and a real module differ."""
+    """Returns the differences between carried data and a real module."""
     wrong = [f"{name} is in the bindings alone" for name in sorted(set(real) - set(carried))]
     wrong += [
         f"{name} is carried, not in the bindings" for name in sorted(set(carried) - set(real))

@@ -29,7 +29,7 @@ _MODULES = {"trt", "module"}
 
 @dataclass
 class Uses:
-    """What the code touches.
+    """The names of the module that the code uses.
 
     Attributes:
         chains: "Builder", "BuilderFlag.FP16", ...: attributes of the module itself -> places.

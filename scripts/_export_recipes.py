@@ -14,6 +14,22 @@ __all__ = ["RECIPES", "Recipe"]
 
 Make = Callable[[], Any]
 Shapes = Mapping[str, tuple[int, ...]]
+SEGMENTERS = {"deeplabv3_mobilenet_v3_large", "fcn_resnet50", "lraspp_mobilenet_v3_large"}
+DETECTORS = {
+    "ssd300_vgg16",
+    "ssdlite320_mobilenet_v3_large",
+    "retinanet_resnet50_fpn",
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
+    "fcos_resnet50_fpn",
+}
+
+SMALL: Shapes = {"images": (2, 3, 64, 96)}
+SDPA = {"DistilBertModel", "ViTModel", "Dinov2Model"}
+TOKENS = {"input_ids": (1, 128), "attention_mask": (1, 128)}
+WORDS = {"input_ids": 1000, "attention_mask": 2}
+LAST = "last_hidden_state"
+BOXES = "logits pred_boxes"
+NO_TIMM = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
 
 
 @dataclass(frozen=True)
@@ -81,16 +97,6 @@ def vision(kind: str, pick: Callable[..., Any] | None = None, /, **options: Any)
         return pick_outputs(model, pick) if pick else model
 
     return make
-
-
-SEGMENTERS = {"deeplabv3_mobilenet_v3_large", "fcn_resnet50", "lraspp_mobilenet_v3_large"}
-DETECTORS = {
-    "ssd300_vgg16",
-    "ssdlite320_mobilenet_v3_large",
-    "retinanet_resnet50_fpn",
-    "fasterrcnn_mobilenet_v3_large_320_fpn",
-    "fcos_resnet50_fpn",
-}
 
 
 def main_output(model: Any, x: Any) -> Any:
@@ -311,7 +317,6 @@ def yolo_anchors(form: str) -> Make:
     return make
 
 
-SMALL: Shapes = {"images": (2, 3, 64, 96)}
 for name, make, family, dynamo in (
     ("yolov10n-end2end", yolo_end_to_end("yolov10n.yaml"), "detection", False),
     ("yolo26n-seg-end2end", yolo_end_to_end("yolo26n-seg.yaml"), "segmentation", True),
@@ -422,9 +427,6 @@ def hf_net(model: str, result: str, config: str = "", /, **options: Any) -> Make
     return make
 
 
-SDPA = {"DistilBertModel", "ViTModel", "Dinov2Model"}
-
-
 def stem(model: str) -> str:
     """The part of a class's name that its configuration shares."""
     for end in (
@@ -460,11 +462,6 @@ def whisper() -> Any:
     return pick_outputs(model, lambda module, x: module(x, return_dict=True)["last_hidden_state"])
 
 
-TOKENS = {"input_ids": (1, 128), "attention_mask": (1, 128)}
-WORDS = {"input_ids": 1000, "attention_mask": 2}
-LAST = "last_hidden_state"
-BOXES = "logits pred_boxes"
-NO_TIMM = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
 for name, family, make, inputs, dynamo, opset in [
     ("bert_base", "language", hf_net("BertModel", LAST), TOKENS, False, 17),
     ("bert_base_dynamo", "language", hf_net("BertModel", LAST), TOKENS, True, 18),

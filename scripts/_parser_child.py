@@ -32,6 +32,12 @@ from edgekit.network.writing import save
 from edgekit_device.build.attempt import BuilderLog
 from tests.trt_double.double import module as module_of
 
+# the double's release that is nearest
+_DOUBLE = "11.4.0"
+
+# of the processor, for one task: a process that takes more is ended
+_SECONDS = 120
+
 
 class _Tasks:
     def __init__(self, wheels: Path) -> None:
@@ -102,10 +108,6 @@ def _compare_answers(trt: Any) -> tuple[list[Difference], Counter[str]]:
     return found, Counter(questions=len(theirs))
 
 
-# the double's release that is nearest
-_DOUBLE = "11.4.0"
-# of the processor, for one task: a process that takes more is ended
-_SECONDS = 120
 # what libraries print belongs to no answer
 _OUT = os.fdopen(os.dup(1), "w")
 

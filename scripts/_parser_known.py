@@ -43,17 +43,15 @@ class Row(BaseModel):
     rare: bool = False
 
     def explains(self, difference: Mapping[str, str]) -> bool:
-        """Whether this is the reason of a difference."""
-        return difference["check"] == self.check and all(
-            any(
-                fnmatchcase(difference[name], pattern) for pattern in _patterns(getattr(self, name))
-            )
-            for name in ("operator", "where", "ours", "theirs")
-        )
-
-
-def _patterns(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+        """Returns True if this row explains a difference."""
+        if difference["check"] != self.check:
+            return False
+        for name in ("operator", "where", "ours", "theirs"):
+            stated = getattr(self, name)
+            patterns = [stated] if isinstance(stated, str) else stated
+            if not any(fnmatchcase(difference[name], pattern) for pattern in patterns):
+                return False
+        return True
 
 
 def read_rows() -> list[Row]:

@@ -75,6 +75,24 @@ _USED = {
     "THRESHOLDED_RELU": ("alpha",),
 }
 
+_TYPES = {
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "int8": "INT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    # TensorRT has no FP64: the parser reads it as FP32
+    "float64": "FLOAT",
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "bfloat16": "BF16",
+    "int4": "INT4",
+    "float8_e4m3fn": "FP8",
+    "float8e4m3fn": "FP8",
+    "float4e2m1": "FP4",
+    "float4_e2m1fn": "FP4",
+}
+
 
 def read_axes(mask: int) -> tuple[int, ...]:
     """The axes of a bit mask."""
@@ -103,12 +121,6 @@ def _pooling(layer: Any) -> dict[str, Any]:
     if found["mode"] == "AVERAGE":
         found["count_include_pad"] = not layer.average_count_excludes_padding
     return found
-
-
-def _activation(layer: Any) -> dict[str, Any]:
-    function = layer.type.name
-    found = {"function": function}
-    return found | {name: getattr(layer, name) for name in _USED.get(function, ())}
 
 
 def _resize(layer: Any) -> dict[str, Any]:
@@ -151,17 +163,15 @@ def _shuffle(layer: Any) -> dict[str, Any]:
     return {"perm": first} if first != plain else {}
 
 
-def _topk(layer: Any) -> dict[str, Any]:
-    found = {"axis": read_axes(layer.axes)[0], "function": layer.op.name}
-    return found | ({"k": layer.k} if layer.num_inputs == 1 else {})
-
-
 def _quantization(layer: Any) -> dict[str, Any]:
     return {"axis": layer.axis if math.prod(layer.get_input(1).shape) > 1 else None}
 
 
 _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "ACTIVATION": _activation,
+    "ACTIVATION": lambda layer: {
+        "function": layer.type.name,
+        **{name: getattr(layer, name) for name in _USED.get(layer.type.name, ())},
+    },
     "CAST": lambda layer: {"to": layer.to_type.name},
     "CONCATENATION": lambda layer: {"axis": layer.axis, "inputs": layer.num_inputs},
     "CONVOLUTION": _convolution,
@@ -194,13 +204,17 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "SHUFFLE": _shuffle,
     "SLICE": _slice,
     "SOFTMAX": lambda layer: {"axis": read_axes(layer.axes)[0]},
-    "TOPK": _topk,
+    "TOPK": lambda layer: {
+        "axis": read_axes(layer.axes)[0],
+        "function": layer.op.name,
+        **({"k": layer.k} if layer.num_inputs == 1 else {}),
+    },
     "UNARY": lambda layer: {"function": layer.op.name},
 }
 
 
 def read_parameters(trt: Any, layer: Any) -> dict[str, Any]:
-    """What a layer of an INetworkDefinition is set to, by edgekit's names of parameters."""
+    """Returns the settings of a layer of an INetworkDefinition, by edgekit's names."""
     kind = layer.type.name
     if kind not in _READERS:
         return {}
@@ -233,32 +247,13 @@ def parsed_form(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str
     return [(kind, named)]
 
 
-_TYPES = {
-    "float32": "FLOAT",
-    "float16": "HALF",
-    "int8": "INT8",
-    "int32": "INT32",
-    "int64": "INT64",
-    # TensorRT has no FP64: the parser reads it as FP32
-    "float64": "FLOAT",
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "bfloat16": "BF16",
-    "int4": "INT4",
-    "float8_e4m3fn": "FP8",
-    "float8e4m3fn": "FP8",
-    "float4e2m1": "FP4",
-    "float4_e2m1fn": "FP4",
-}
-
-
 def type_name(dtype: str) -> str:
     """TensorRT's name of a NumPy type; the NumPy name where TensorRT has none."""
     return _TYPES.get(dtype, dtype)
 
 
 def same_value(ours: Any, theirs: Any) -> bool:
-    """Whether two parameters agree; floats as far as FP32 has them."""
+    """Returns True if two parameters agree; floats are compared in FP32."""
     if isinstance(ours, tuple) and isinstance(theirs, tuple):
         pairs = zip(ours, theirs, strict=False)
         return len(ours) == len(theirs) and all(same_value(a, b) for a, b in pairs)

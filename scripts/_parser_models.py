@@ -46,13 +46,11 @@ _WHOLE = (np.dtype("int64"), np.dtype("int32"))
 
 def export_names() -> list[str]:
     """The real exports, the largest first."""
-    sizes = {row.name: _size(row.path) for row in exports()}
+    sizes = {}
+    for row in exports():
+        graph = onnx.load_model_from_string(lzma.decompress(row.path.read_bytes())).graph
+        sizes[row.name] = sum(math.prod(tensor.dims) * 4 for tensor in tensors(graph))
     return sorted((n for n in sizes if sizes[n] <= _LARGEST), key=lambda name: -sizes[name])
-
-
-def _size(path: Path) -> int:
-    graph = onnx.load_model_from_string(lzma.decompress(path.read_bytes())).graph
-    return sum(math.prod(tensor.dims) * 4 for tensor in tensors(graph))
 
 
 def export_model(name: str) -> Model:

@@ -33,7 +33,7 @@ _AROUND = {"CONSTANT", *_SHUFFLES}
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that edgekit and NVIDIA's parser say differently.
+    """A difference between edgekit and NVIDIA's parser.
 
     Attributes:
         check: What was compared: accepted, kinds, parameters, tensors, constants, map, build or
@@ -56,7 +56,7 @@ class Difference:
 
 
 class Parsed:
-    """What the parser made of a file.
+    """The parser's result for a file.
 
     Attributes:
         network: The INetworkDefinition; its weights live as long as this object.
@@ -82,7 +82,7 @@ def parse(trt: Any, logger: Any, path: Path) -> Parsed:
 def compare(
     trt: Any, name: str, model: Model, parsed: Parsed
 ) -> tuple[list[Difference], Counter[str]]:
-    """Compares everything that edgekit says of a model with what the parser made of its file.
+    """Compares edgekit's facts about a model with the parser's network.
 
     Returns:
         The differences, and how much was compared: nodes, layers, tensors, constants, mapped.
@@ -240,7 +240,7 @@ class _Comparison:
                 yield Difference("constants", layer.op, ours, f"{shape}", where)
 
     def mapping(self) -> Iterator[Difference]:
-        """Whether ``map_layers`` finds the layer of every builder layer that names its node."""
+        """Yields builder layers with a node whose layer ``map_layers`` does not find."""
         specs = [
             LayerSpec(
                 layer.name,
@@ -253,9 +253,10 @@ class _Comparison:
             for index, layer in enumerate(self.network.layers)
         ]
         mapped = map_layers(self.built, specs)
-        of = {node: {spec.name for spec in specs if node in spec.nodes} for node in self._nodes()}
+        nodes = {node for layer in self.built for node in layer.nodes}
+        plan_layers = {node: {spec.name for spec in specs if node in spec.nodes} for node in nodes}
         for layer in self.built:
-            rightful = {name for node in layer.nodes for name in of.get(node, ())}
+            rightful = {name for node in layer.nodes for name in plan_layers.get(node, ())}
             if not rightful:
                 continue
             self.counts["mapped"] += 1
@@ -280,9 +281,6 @@ class _Comparison:
                 found |= {name for layer in body.network.layers for name in layer.nodes}
                 waiting += body.network.layers
         return found
-
-    def _nodes(self) -> set[str]:
-        return {node for layer in self.built for node in layer.nodes}
 
 
 def _group_layers(layers: Sequence[BuilderLayer]) -> list[tuple[str, BuilderLayer | None]]:

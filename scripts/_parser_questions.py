@@ -21,6 +21,8 @@ __all__ = ["QUESTIONS", "ask_all"]
 Question = Callable[["Asked"], Any]
 #: By name.
 QUESTIONS: dict[str, Question] = {}
+Sizes = tuple[int, ...]
+_least, _best, _most = [(size, 3, 8, 8) for size in (1, 4, 8)]
 
 
 class Asked:
@@ -302,11 +304,8 @@ def _(asked: Asked) -> Any:
     return [given is None, asked.config.add_optimization_profile(profile)]
 
 
-Sizes = tuple[int, ...]
-
-
 def _build_profiles(asked: Asked, name: str, ranges: Sequence[Sequence[Sizes]]) -> Any:
-    """Whether the small model of open batch builds with these profiles, and what was said."""
+    """Builds the small model of open batch with these profiles; returns success and messages."""
     asked.parser.parse(small_model(open_batch=True))
     added = []
     for sizes in ranges:
@@ -321,7 +320,6 @@ def _profile_question(name: str, *ranges: Sequence[Sizes], of: str = "x") -> Non
     QUESTIONS[f"profile: {name}"] = lambda asked: _build_profiles(asked, of, ranges)
 
 
-_least, _best, _most = [(size, 3, 8, 8) for size in (1, 4, 8)]
 _profile_question("two of one input", (_least, _best, _most), (_least, _least, _least))
 _profile_question("another size for a fixed axis", ((1, 4, 8, 8), (4, 4, 8, 8), (8, 4, 8, 8)))
 _profile_question("an input that the network lacks", (_least, _best, _most), of="z")

@@ -94,7 +94,7 @@ REDUCE = {  # widths, blocks of the stages, of the classifier
 
 
 def _basic_stages(g: Graph, blocks: tuple[int, ...]) -> list[str]:
-    """Adds a ResNet of basic blocks and returns what its stages give."""
+    """Adds a ResNet of basic blocks and returns its stages' outputs."""
     x = g.pool(g.conv("input", 64, 7, 2), 2)
     stages = []
     for stage, count in enumerate(blocks):

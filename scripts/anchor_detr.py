@@ -110,7 +110,7 @@ def detr(height: int = 800, width: int = 1066) -> Network:
 
 
 def detr_loadables(network: Network, precision: str) -> list[tuple[str, ...]]:
-    """Returns what TensorRT 10.3 gave to the DLA, as far as its log's summary says.
+    """Returns TensorRT 10.3's loadables, according to its log's summary.
 
     The backbone, and in every encoder and decoder layer the projections of its self-attention that
     stand side by side: three in FP16, two in INT8. Three more of its 16 loadables are small and

@@ -91,7 +91,7 @@ class Yolo11(Transformer):
         y = self.conv(self.concat(*pools), out, 1)
         return self.addition(y, x, relu=False) if shortcut else y
 
-    def c2psa_end(self, x: str, out: int) -> str:
+    def attention_end(self, x: str, out: int) -> str:
         """The last block of YOLO26: one bottleneck and attention."""
         x = self.conv(x, out, 1)
         parts = [self.part(x, out // 2), self.part(x, out // 2)]
@@ -153,13 +153,13 @@ class Yolo11(Transformer):
         return self.project(self.turn(y, (batch, width, height, wide)), value)
 
     def project(self, x: str, value: str) -> str:
-        """Adds what a depthwise convolution makes of the values, and projects."""
+        """Adds a depthwise convolution of the values, and projects."""
         width = self.shape(x)[1]
         place = self.conv(value, width, 3, groups=width, relu=False)
         return self.conv(self.addition(x, place, relu=False), width, 1, relu=False)
 
     def mixer_block(self, x: str) -> str:
-        """What stands there on the DLA: a softmax over channels and a depthwise convolution."""
+        """The mixer on the DLA: a softmax over channels and a depthwise convolution."""
         width = self.shape(x)[1]
         key = self.conv(x, max(width // 4, 8), 1, relu=False)
         value = self.conv(x, width, 1, relu=False)
@@ -167,7 +167,7 @@ class Yolo11(Transformer):
         return self.project(y, value)
 
     def residual_feed_forward(self, x: str, mixed: str) -> str:
-        """Adds what attention made of it, then two pointwise convolutions."""
+        """Adds the attention's result, then two pointwise convolutions."""
         width = self.shape(x)[1]
         x = self.addition(mixed, x, relu=False)
         wide = self.conv(self.conv(x, 2 * width, 1), width, 1, relu=False)
@@ -266,7 +266,7 @@ def yolo26(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     small = g.c3k2(g.concat(g.resize(middle, 2), maps[1]), widths[2], depth, True)
     x = g.concat(g.conv(small, widths[2], 3, 2), middle)
     middle = g.c3k2(x, widths[3], depth, True)
-    deep = g.c2psa_end(g.concat(g.conv(middle, widths[3], 3, 2), deep), widths[4])
+    deep = g.attention_end(g.concat(g.conv(middle, widths[3], 3, 2), deep), widths[4])
     features = (small, middle, deep)
     boxes = [g.boxes(x, max(16, widths[2] // 4), 4) for x in features]
     inner = max(widths[2], min(count, 100))

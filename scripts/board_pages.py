@@ -101,7 +101,8 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def _command(name: str, parser: argparse.ArgumentParser, described: dict[str, str]) -> list[str]:
-    lines = [f"### `{name}`", "", f"{_sentence(parser.description or '')}"]
+    description = parser.description or ""
+    lines = [f"### `{name}`", "", f"{description[:1].upper()}{description[1:]}."]
     options = [action for action in parser._actions if action.dest not in _COMMON]
     if options:
         lines += ["", "| option | default | |", "|---|---|---|", *map(_option, options)]
@@ -117,10 +118,6 @@ def _option(action: argparse.Action) -> str:
     if not action.required and action.default not in (None, False):
         default = f"`{action.default}`"
     return f"| `{name}` | {default} | {action.help or ''} |"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
 
 
 def _classes(module: ModuleType) -> str:

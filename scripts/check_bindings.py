@@ -20,7 +20,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _bindings_rules import compare, find_missing, find_undeclared, find_wrong_calls, read_declared
+from _bindings_rules import (
+    Names,
+    compare,
+    find_missing,
+    find_undeclared,
+    find_wrong_calls,
+    read_declared,
+)
 from _bindings_used import collect
 from _bindings_wheels import WHEELS, Unavailable, fetch, read
 
@@ -28,13 +35,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Runs the check; 1 when something is wrong."""
+    """Runs the check; returns 1 if it finds a difference."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit-bindings"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, default=cache, help="keeps the unpacked wheels")
     options = parser.parse_args()
     used, uses = read_declared(ROOT), collect(ROOT)
-    carried = {release: _carried_symbols(release) for release, _ in WHEELS}
+    carried: dict[str, Names] = {}
+    for release, _ in WHEELS:
+        file = ROOT / "tests" / "data" / "tensorrt_api" / f"{release}.json"
+        carried[release] = json.loads(file.read_text())["symbols"]
     wrong = find_undeclared(used, uses, carried.values())
     checked: list[str] = []
     for (release, flavour), requirement in WHEELS.items():
@@ -65,12 +75,6 @@ def main() -> int:
     else:
         print("bindings: skipped, nothing was checked")
     return 1 if wrong else 0
-
-
-def _carried_symbols(release: str) -> dict[str, dict[str, object]]:
-    text = (ROOT / "tests" / "data" / "tensorrt_api" / f"{release}.json").read_text()
-    found: dict[str, dict[str, object]] = json.loads(text)["symbols"]
-    return found
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ _SECONDS = 900
 
 @dataclass
 class Found:
-    """What the children answered."""
+    """The children's answers."""
 
     version: str = ""
     differences: list[dict[str, str]] = field(default_factory=list)
@@ -123,7 +123,7 @@ class _Worker(threading.Thread):
 
 
 def list_tasks() -> list[str]:
-    """Everything that is compared, what takes long first."""
+    """Returns the names of all tasks, the longest first."""
     found = [f"build {name} {precision}" for name in BUILT for precision in ("int8", "fp16")]
     found += [f"range {name} {precision}" for name in RANGES for precision in ("int8", "fp16")]
     found += [f"export {name}" for name in models.export_names()]
@@ -143,7 +143,7 @@ def run_tasks(wheels: Path, chosen: list[str], jobs: int, shown: bool) -> Found:
 
 
 def main() -> int:
-    """Runs the check; 1 when something is wrong."""
+    """Runs the check; returns 1 if it finds an unexplained difference."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching")
     parser.add_argument("--only", default="", help="only tasks that begin so: 'export resnet'")

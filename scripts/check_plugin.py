@@ -31,7 +31,7 @@ _SECONDS = 300
 
 
 def main() -> int:
-    """Runs the check; 1 when something is wrong."""
+    """Runs the check; returns 1 if an answer is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching")
     parser.add_argument("--library", type=Path, help="the C++ plugin, for this machine")
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _check_build(which: str, wheels: Path, links: Path) -> bool:
-    """Whether a child's answer is right; prints it."""
+    """Prints a child's answer; returns True if it is right."""
     folders = filter(None, [str(links), os.environ.get("LD_LIBRARY_PATH", "")])
     done = subprocess.run(
         [sys.executable, str(HERE / "_plugin_child.py"), str(wheels), which],

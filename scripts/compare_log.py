@@ -145,7 +145,9 @@ def _read_nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
             else:
                 nodes[-1].outputs = tensors
         elif nodes and (found := _WINDOW.search(line)):
-            kernel, stride, before, after, dilation = (_ints(part) for part in found.groups()[:5])
+            kernel, stride, before, after, dilation = (
+                [int(number) for number in re.findall(r"\d+", part)] for part in found.groups()[:5]
+            )
             nodes[-1].attributes = {
                 "kernel_shape": kernel,
                 "strides": stride,
@@ -160,10 +162,6 @@ def _read_nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
         elif "Finished parsing network model" in line:
             break
     return nodes, outputs, opset
-
-
-def _ints(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
 
 
 def _make_constant(tensor: _Tensor, weights: list[onnx.NodeProto]) -> onnx.TensorProto:
@@ -204,7 +202,9 @@ def _complete_node(node: _Node, known: dict[str, onnx.TensorProto], opset: int) 
             give(index, values)
     elif node.op == "Split" and len(node.inputs) > 1:
         sizes = [tensor.shape for tensor in node.outputs]
-        axis = _axis(source, sizes)
+        # the axis along which the parts make up the whole
+        whole = [sum(shape[axis] for shape in sizes) for axis in range(len(source))]
+        axis = next(n for n, size in enumerate(whole) if size == source[n] and len(sizes) > 1)
         node.attributes["axis"] = axis
         give(1, [shape[axis] for shape in sizes])
     elif node.op.startswith("Reduce") or node.op in {"Squeeze", "Unsqueeze"}:
@@ -218,17 +218,13 @@ def _complete_node(node: _Node, known: dict[str, onnx.TensorProto], opset: int) 
     elif node.op == "Transpose":
         node.attributes["perm"] = _permutation(node.name, source, target)
     elif node.op == "MaxPool":
-        node.attributes.update(_pool(source, target))
+        stride = [-(-s // t) for s, t in zip(source[2:], target[2:], strict=True)]
+        # 3 with 1 beside it halves a size, rounding up, as in every ResNet
+        node.attributes.update(kernel_shape=[3, 3], strides=stride, pads=[1, 1, 1, 1])
     elif node.op == "Gemm":
         node.attributes["transB"] = int(node.inputs[1].shape[0] != source[1])
     elif node.op in _LAST_AXIS:
         node.attributes["axis"] = -1
-
-
-def _axis(source: tuple[int, ...], parts: list[tuple[int, ...]]) -> int:
-    """The axis along which parts make up a whole."""
-    whole = [sum(shape[axis] for shape in parts) for axis in range(len(source))]
-    return next(n for n, size in enumerate(whole) if size == source[n] and len(parts) > 1)
 
 
 def _find_axes(name: str, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
@@ -253,12 +249,6 @@ def _permutation(name: str, source: tuple[int, ...], target: tuple[int, ...]) ->
     raise ValueError(f"node {name!r} transposes {source} to {target}")
 
 
-def _pool(source: tuple[int, ...], target: tuple[int, ...]) -> dict[str, Any]:
-    stride = [-(-s // t) for s, t in zip(source[2:], target[2:], strict=True)]
-    # 3 with 1 beside it halves a size, rounding up, as in every ResNet
-    return {"kernel_shape": [3, 3], "strides": stride, "pads": [1, 1, 1, 1]}
-
-
 def _make_proto(node: _Node) -> onnx.NodeProto:
     return helper.make_node(
         node.op,
@@ -272,7 +262,7 @@ def _make_proto(node: _Node) -> onnx.NodeProto:
 def compare_network(
     lines: list[str], board: str = "jetson-agx-orin-64gb", save: Path | None = None
 ) -> tuple[Network, LogComparison]:
-    """Returns the network of a log, and the comparison of edgekit with what the log says."""
+    """Returns the network of a log, and the comparison of edgekit's plan with the log."""
     model = read_model(lines)
     if save:
         onnx.save(model, save)

@@ -97,16 +97,15 @@ def _table(schema: dict[str, Any]) -> list[str]:
     rows = ["| key | type | default | |", "|---|---|---|---|"]
     required = schema.get("required", [])
     for name, field in schema["properties"].items():
-        default = "required" if name in required else _default(field.get("default"))
+        value = field.get("default")
+        default = "required" if name in required else ""
+        if name not in required and value not in (None, {}, []):
+            default = f"`{json.dumps(value)}`"
         text = field.get("description", "").replace("|", "\\|")
         if examples := field.get("examples"):
             text += f" Example: `{json.dumps(examples[0])}`."
         rows.append(f"| `{name}` | {_type(field)} | {default} | {text} |")
     return rows
-
-
-def _default(value: Any) -> str:
-    return "" if value in (None, {}, []) else f"`{json.dumps(value)}`"
 
 
 def _type(field: dict[str, Any]) -> str:

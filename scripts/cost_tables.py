@@ -154,20 +154,23 @@ def _summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
 
 def _constants() -> str:
     rows: list[tuple[str, ...]] = []
-    for name_, kinds in (
+    for device, kinds in (
         ("gpu", cost_data("devices")["gpu"]),
         ("dla", cost_data("devices")["dla"]),
     ):
         for kind, constants in kinds.items():
             if "all constants" in str(constants["source"]):
-                rows.append((f"{name_} {kind}", "all", "as ampere", "assumed"))
+                rows.append((f"{device} {kind}", "all", "as ampere", "assumed"))
                 continue
             for name, value in constants.items():
                 if name != "source" and not name.endswith("note"):
                     origin = _origin(name, constants["source"])
                     if origin == "fitted":
-                        origin = _fitted(name_, kind, name, value)
-                    rows.append((f"{name_} {kind}", f"`{name}`", _value(value), origin))
+                        origin = _fitted(device, kind, name, value)
+                    text = str(value)
+                    if isinstance(value, dict):
+                        text = ", ".join(f"{key} {item}" for key, item in value.items())
+                    rows.append((f"{device} {kind}", f"`{name}`", text, origin))
     return _table(("device", "constant", "value", "where from"), rows)
 
 
@@ -191,12 +194,6 @@ def _fitted(family: str, kind: str, name: str, value: Any) -> str:
             how += " (at its limit)"
         said.append(f"{part} {how}".strip())
     return ", ".join(said)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return str(value)
 
 
 def _sources() -> str:
@@ -340,11 +337,11 @@ def _left_out(rows: Sequence[Anchor], which: int) -> str:
 
 def _signs(rows: Sequence[Anchor]) -> str:
     """Returns whether the GPU's times are too long or too short, by board and precision."""
-    errors_: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    errors_by_board: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row, *both in zip(rows, left_out_errors(rows, 0), left_out_errors(rows, 1), strict=True):
         if row.row["device"] == "GPU" and row.is_fitted and not row.is_operation:
             where = (row.row["target"], row.row["precision"])
-            errors_.setdefault(where, []).append((both[0] or 0.0, both[1] or 0.0))
+            errors_by_board.setdefault(where, []).append((both[0] or 0.0, both[1] or 0.0))
     lines = [
         (
             *where,
@@ -352,7 +349,7 @@ def _signs(rows: Sequence[Anchor]) -> str:
             *(f"{100 * statistics.median(errors[i] for errors in some):+.0f} %" for i in (0, 1)),
             *(f"{100 * sum(errors[i] > 0 for errors in some) / len(some):.0f} %" for i in (0, 1)),
         )
-        for where, some in sorted(errors_.items())
+        for where, some in sorted(errors_by_board.items())
     ]
     head = (
         "board",

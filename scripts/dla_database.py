@@ -70,7 +70,7 @@ _SINCE = "operators.since"
 
 
 class Source(OpenDocument):
-    """Where a fact comes from."""
+    """The source of a fact."""
 
     title: str
     where: str = Field(description="document, section or file, with the commit where known")
@@ -78,7 +78,7 @@ class Source(OpenDocument):
 
 
 class Side(OpenDocument):
-    """What some of the sources of a dispute say."""
+    """A statement that some sources of a dispute make."""
 
     says: str
     sources: list[str]
@@ -93,7 +93,7 @@ class Dispute(OpenDocument):
 
 
 class Limit(OpenDocument):
-    """What a rule allows."""
+    """The values that a rule allows."""
 
     text: str
     of: str | None = Field(description="the value that is compared; null for several at once")
@@ -106,7 +106,7 @@ class Limit(OpenDocument):
 
 
 class Fix(OpenDocument):
-    """What to do in one case."""
+    """The remedy in one case."""
 
     for_: str = Field(alias="for")
     fix: str
@@ -134,7 +134,7 @@ class RuleRow(OpenDocument):
 
 
 class Support(OpenDocument):
-    """What holds for an operator on one DLA generation, in one precision, for some releases."""
+    """The support of an operator on one DLA generation, in one precision, for some releases."""
 
     generation: str
     precision: str
@@ -295,11 +295,11 @@ def _checks() -> Mapping[str, Mapping[str, Any]]:
         for path in sorted(data_folder("dla").glob("*.yaml"))
         for row in read_knowledge(path).get("rules", ())
     ]
-    return {row["id"]: row.get("check") or _pool(row) for row in rows}
-
-
-def _pool(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"of": "bytes", "at_most": row["bytes"]} if "bytes" in row else {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        pool = {"of": "bytes", "at_most": row["bytes"]} if "bytes" in row else {}
+        found[row["id"]] = row.get("check") or pool
+    return found
 
 
 def _rule(rule: Rule) -> RuleRow:
@@ -383,7 +383,7 @@ def _operator(known: Rules, name: str) -> OperatorRow:
 def _operator_dispute(
     known: Rules, name: str, layers: list[str], support: list[Support]
 ) -> Dispute | None:
-    """What is disputed about an operator in some release, precision and generation."""
+    """Returns the dispute about an operator in some release, precision and generation."""
     ids = [rule for state in support if state.status == "disputed" for rule in state.decided_by]
     if not ids:
         return None
@@ -450,13 +450,12 @@ def _driving_releases() -> Mapping[str, tuple[str, ...]]:
             releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
             driving = {release for release in releases if release and supports_dla(board, release)}
             found[board.dla.generation] |= driving
-    return {generation: _by_number(releases) for generation, releases in found.items()}
-
-
-def _by_number(releases: set[str]) -> tuple[str, ...]:
-    """Returns releases, oldest first; "10.3" of a board's file and JetPack's "10.3.0" are one."""
-    longest = {parse_version(release): release for release in sorted(releases, key=len)}
-    return tuple(longest[version] for version in sorted(longest))
+    ordered = {}
+    for generation, releases in found.items():
+        # "10.3" of a board's file and JetPack's "10.3.0" are one release
+        longest = {parse_version(release): release for release in sorted(releases, key=len)}
+        ordered[generation] = tuple(longest[version] for version in sorted(longest))
+    return ordered
 
 
 def _support(known: Rules, name: str, layers: list[str], rules: Sequence[str]) -> Iterator[Support]:
@@ -522,14 +521,14 @@ def _status(
         risks = (_MATRIX_SAYS_NO, *risks)
     if risks:
         return "disputed", tuple(dict.fromkeys(risks))
-    open_ = any(
+    depends = any(
         broken is None and rule.effect == "refuse" for kind in verdicts for rule, broken in kind
     )
-    return ("limits" if open_ or any(refused) else "runs"), ()
+    return ("limits" if depends or any(refused) else "runs"), ()
 
 
 def _breaks_rule(rule: Rule, facts: Facts) -> bool | None:
-    """Whether an operator breaks a rule; None where its sizes and parameters decide."""
+    """Returns True if an operator breaks a rule; None if its sizes and parameters decide."""
     try:
         applies = rule.when is None or rule.when(facts) is None
         return applies and rule.check is not None and rule.check(facts) is not None
@@ -608,7 +607,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
 
 
 def _suggest_releases(known: Rules, board: Target, release: JetPack) -> str:
-    """What to do for a DLA: the nearest JetPack releases that support it, the newer one first."""
+    """Returns the nearest JetPack releases that support the DLA, the newer first."""
     if not board.dla.cores:
         return known.rules["general.no_dla"].fix
     known_releases = jetpacks(board)

@@ -28,6 +28,53 @@ _STATUS = {"composed": "several layers", "folded": "no layer"}
 _USABLE = {"implicit": "yes, cache", "qdq": "yes, Q/DQ", "none": "no", "unknown": "not known"}
 _FIRST = "general"
 _NOTHING = "nothing to do"
+_INTRODUCTION = """# What runs on the DLA
+
+For everyone who wants to know whether a Jetson module has a usable DLA, and what it runs. The
+[search page](dla-support-search.html) needs no installation: it answers for a module and a JetPack
+release, and filters by operator, rule, TensorRT and precision. On a machine with edgekit:
+
+```sh
+edgekit explain Softmax
+edgekit explain convolution.kernel
+```
+
+The first prints an operator, the second one rule. `edgekit check MODEL` applies them to a model.
+Data {version} of {date}, made from the files under `dla/` and `targets/`. Numbers name the
+[sources](#sources).
+"""
+_TOOLS = """## The same for other tools
+
+[data/dla-support.json](data/dla-support.json) has everything on this page,
+[data/dla-support.schema.json](data/dla-support.schema.json) is its JSON Schema. Within
+`edgekit.dla-support/1` fields and values of `status` are only added; none is removed or changes its
+meaning. `version` and `digest` change when a fact changes.
+
+```python
+import json
+from pathlib import Path
+
+database = json.loads(Path("docs/data/dla-support.json").read_text(encoding="utf-8"))
+assert database["schema"] == "edgekit.dla-support/1"
+for row in database["matrix"]:
+    if row["board"] == "jetson-agx-orin-64gb" and row["jetpack"] in ("6.2", "7.2", "7.2.2"):
+        print(row["jetpack"], row["usable"], row["int8"])
+```
+
+- `matrix`: module and JetPack, with `usable` (null where not known), `int8` (`implicit`, `qdq`,
+  `none`, `unknown`), `why`, what to do `instead`, and the rule that refuses.
+- `operators`: ONNX operator, TensorRT layers, and `support` by DLA generation, precision and
+  release. `status` is `runs`, `limits` (sizes and parameters decide), `disputed`, `composed`
+  (several layers, each with its rules), `folded` (no layer) or `never`.
+- `rules`: text, limit with value and unit, range of releases, fix, sources, and `dispute` with its
+  `sides`: who says what.
+- `boards`, `releases`, `sources`: what the others refer to.
+"""
+_WORDS = """"Disputed" marks what the sources leave open or contradict
+([who says what](#disputes-who-says-what)): only a board settles it. "A risk" leaves the layer on
+the DLA and says what speaks against it. Most rules without "Allowed" are notes: no layer is
+checked.
+"""
 
 
 def fact_rows(family: str) -> list[tuple[str, ...]]:
@@ -102,55 +149,6 @@ class _Sources:
         return [f"{n}. {title}: {place}" for n, (title, place) in enumerate(self.known.items(), 1)]
 
 
-_INTRODUCTION = """# What runs on the DLA
-
-For everyone who wants to know whether a Jetson module has a usable DLA, and what it runs. The
-[search page](dla-support-search.html) needs no installation: it answers for a module and a JetPack
-release, and filters by operator, rule, TensorRT and precision. On a machine with edgekit:
-
-```sh
-edgekit explain Softmax
-edgekit explain convolution.kernel
-```
-
-The first prints an operator, the second one rule. `edgekit check MODEL` applies them to a model.
-Data {version} of {date}, made from the files under `dla/` and `targets/`. Numbers name the
-[sources](#sources).
-"""
-_TOOLS = """## The same for other tools
-
-[data/dla-support.json](data/dla-support.json) has everything on this page,
-[data/dla-support.schema.json](data/dla-support.schema.json) is its JSON Schema. Within
-`edgekit.dla-support/1` fields and values of `status` are only added; none is removed or changes its
-meaning. `version` and `digest` change when a fact changes.
-
-```python
-import json
-from pathlib import Path
-
-database = json.loads(Path("docs/data/dla-support.json").read_text(encoding="utf-8"))
-assert database["schema"] == "edgekit.dla-support/1"
-for row in database["matrix"]:
-    if row["board"] == "jetson-agx-orin-64gb" and row["jetpack"] in ("6.2", "7.2", "7.2.2"):
-        print(row["jetpack"], row["usable"], row["int8"])
-```
-
-- `matrix`: module and JetPack, with `usable` (null where not known), `int8` (`implicit`, `qdq`,
-  `none`, `unknown`), `why`, what to do `instead`, and the rule that refuses.
-- `operators`: ONNX operator, TensorRT layers, and `support` by DLA generation, precision and
-  release. `status` is `runs`, `limits` (sizes and parameters decide), `disputed`, `composed`
-  (several layers, each with its rules), `folded` (no layer) or `never`.
-- `rules`: text, limit with value and unit, range of releases, fix, sources, and `dispute` with its
-  `sides`: who says what.
-- `boards`, `releases`, `sources`: what the others refer to.
-"""
-_WORDS = """"Disputed" marks what the sources leave open or contradict
-([who says what](#disputes-who-says-what)): only a board settles it. "A risk" leaves the layer on
-the DLA and says what speaks against it. Most rules without "Allowed" are notes: no layer is
-checked.
-"""
-
-
 def dla_page() -> str:
     """Returns the Markdown page of modules, releases, operators and rules."""
     rules, sources, data = load_rules(), _Sources(), database()
@@ -177,7 +175,12 @@ def dla_page() -> str:
         lines += [f"### {rules.titles[family]}", ""]
         lines += table_head(("Rule", "Restriction", "Allowed", "Holds for", "What to do", "Source"))
         members.sort(key=lambda rule: rule.effect == "note")
-        lines += [*(_row(rule, sources) for rule in members), ""]
+        for rule in members:
+            scope = _scope(rule) or "all"
+            todo = "" if rule.fix == _NOTHING else _fix(rule)
+            numbers = sources.numbers(rule.source)
+            lines.append(table_row((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers)))
+        lines.append("")
         heads, *facts = fact_rows(family) or [()]
         if facts:
             lines += [*table_head(heads), *(table_row(row) for row in facts), ""]
@@ -215,12 +218,6 @@ def _guide() -> list[str]:
             rules = f"{held} ({why})" if held and why else held or why
             lines.append(table_row((section.title, sentence.says, rules)))
     return lines
-
-
-def _row(rule: Rule, sources: _Sources) -> str:
-    numbers = sources.numbers(rule.source)
-    scope, todo = _scope(rule) or "all", "" if rule.fix == _NOTHING else _fix(rule)
-    return table_row((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers))
 
 
 def _fix(rule: Rule) -> str:

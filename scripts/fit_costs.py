@@ -539,20 +539,10 @@ def _names() -> list[tuple[str, str]]:
     return [(group, name) for group, names in FITTED.items() for name in names]
 
 
-def _read_logs(constants: dict[str, Any]) -> Any:
-    return np.log([next(h[k] for h, k in _places(constants, *name)) for name in _names()])
-
-
 def _set_logs(constants: dict[str, Any], x: Any) -> None:
     for name, value in zip(_names(), x, strict=True):
         for holder, key in _places(constants, *name):
             holder[key] = math.exp(value)
-
-
-def _expected() -> Any:
-    return np.log(
-        [EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()]
-    )
 
 
 def _limits(side: int) -> Any:
@@ -560,7 +550,7 @@ def _limits(side: int) -> Any:
 
 
 def row_weights(rows: Sequence[Anchor]) -> Any:
-    """Returns what a row counts for: those of one network and setting share what one would."""
+    """Returns the rows' weights: rows of one network and setting share the weight of one row."""
     keys = [
         (
             *(row.row[name] for name in ("network", "target", "mode", "precision", "device")),
@@ -584,7 +574,10 @@ def fit(
         first: Where to begin, at what is expected if None.
     """
     constants = copy.deepcopy(dict(start))
-    expected, low, high = _expected(), _limits(0), _limits(1)
+    expected = np.log(
+        [EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()]
+    )
+    low, high = _limits(0), _limits(1)
     spread = np.array([SPREAD.get(name.split(".")[0], 1.0) for _, name in _names()])
     counts = (row_weights(works.rows) / NOISE)[inside]
     pairs = [pair for pair in contention_constants().pairs if not pair.hybrid]
@@ -608,7 +601,11 @@ def fit(
         of_rows = np.where(a < FAR, a * a / 2, FAR * (a - FAR / 2))
         return float((weight * of_rows).sum() + (((x - expected) / spread) ** 2).sum() / 2)
 
-    x = np.clip(expected if first is None else _read_logs(copy.deepcopy(dict(first))), low, high)
+    x = expected
+    if first is not None:
+        begin = copy.deepcopy(dict(first))
+        x = np.log([next(held[key] for held, key in _places(begin, *name)) for name in _names()])
+    x = np.clip(x, low, high)
     r = residuals(x)
     best, damping = size(r, x), 1e-2
     for _ in range(STEPS):
@@ -647,10 +644,10 @@ def predict_left_out(
     """Returns each row's time by constants that were fitted without all rows of its key."""
     found = np.zeros(len(works.rows))
     keys = np.array([key(row) for row in works.rows])
-    all_of_it = fit(works, works.fitted, start)
+    fitted = fit(works, works.fitted, start)
     for name in sorted(set(keys)):
         left = keys == name
-        found[left] = works.predict(fit(works, works.fitted & ~left, start, all_of_it))[left]
+        found[left] = works.predict(fit(works, works.fitted & ~left, start, fitted))[left]
     return found
 
 
@@ -659,8 +656,8 @@ def _places(
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yields where a constant stands; that of a whole family stands in each of its kinds."""
     name_of_family, _, kind = group.partition(".")
-    family_ = constants[name_of_family]
-    for holder in [family_[kind]] if kind else family_.values():
+    family_constants = constants[name_of_family]
+    for holder in [family_constants[kind]] if kind else family_constants.values():
         outer, _, inner = name.partition(".")
         yield (holder[outer], inner) if inner else (holder, outer)
 
@@ -794,11 +791,11 @@ def error_spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, S
     stand alone.
     """
 
-    def of(errors_: Sequence[float | None], kind: str) -> Spread:
+    def of(found_errors: Sequence[float | None], kind: str) -> Spread:
         return Spread(
             [
                 error
-                for row, error in zip(rows, errors_, strict=True)
+                for row, error in zip(rows, found_errors, strict=True)
                 if error is not None and _kind(row) == kind
             ]
         )

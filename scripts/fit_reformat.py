@@ -170,10 +170,10 @@ def _loss(rows: Sequence[Row], constants: Constants, batch: int) -> float:
 def held_out(rows: Sequence[Row], batches: Sequence[int]) -> list[float]:
     """Returns relative errors of each fold of shapes by constants fitted on the others."""
     shapes = sorted({row.geometry for row in rows})
-    fold_of = {shape: number % FOLDS for number, shape in enumerate(shapes)}
+    folds = {shape: number % FOLDS for number, shape in enumerate(shapes)}
     errors = [0.0] * len(rows)
     for fold in range(FOLDS):
-        inside = [i for i, row in enumerate(rows) if fold_of[row.geometry] != fold]
+        inside = [i for i, row in enumerate(rows) if folds[row.geometry] != fold]
         constants = fit([rows[i] for i in inside], [batches[i] for i in inside])
         for i in set(range(len(rows))) - set(inside):
             time = predict(*constants, by_class(rows[i], batches[i]))

@@ -95,11 +95,6 @@ def _choose_runtime(version: tuple[int, ...], compatible: bool) -> Callable[[], 
     return call
 
 
-def _start_runtime() -> str:
-    cuda = start_runtime(_module())
-    return json.dumps(cuda.facts())
-
-
 def _round_trip(cuda: Cuda) -> str:
     """Copies, streams and events; a kernel's name that is not there."""
     import numpy as np
@@ -154,15 +149,11 @@ def _check_attributes() -> str:
     return f"DLA cores {runtime.num_DLA_cores}, said {said[-2:]}"
 
 
-def _lean_library() -> str:
+def _own_library() -> str:
     import importlib
 
     folder = Path(str(importlib.import_module("tensorrt_lean_libs").__file__)).parent
-    return str(sorted(folder.glob("libnvinfer_lean.so*"))[0])
-
-
-def _own_library() -> str:
-    return _load(b"ftrt", library=_lean_library())()
+    return _load(b"ftrt", library=str(sorted(folder.glob("libnvinfer_lean.so*"))[0]))()
 
 
 def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[str, ...]]]:
@@ -175,7 +166,7 @@ def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[
     return {
         "cuda by cuda-python or ctypes": (lambda: _round_trip(open_cuda()), ("",)),
         "cuda by ctypes": (_ctypes_way, ("",)),
-        "start": (_start_runtime, ("",)),
+        "start": (lambda: json.dumps(start_runtime(_module()).facts()), ("",)),
         "attributes": (_check_attributes, ("",)),
         "header: garbage": (_read_header(os.urandom(64)), no_plan),
         "header: empty": (_read_header(b""), cut),

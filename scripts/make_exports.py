@@ -112,7 +112,7 @@ def strip_values(tensor: TensorProto) -> None:
 
 
 def tidy_model(model: onnx.ModelProto) -> None:
-    """Drops the exporter's notes of Python code and of paths."""
+    """Removes the exporter's notes about Python code and paths."""
     model.doc_string = ""
     for node in model.graph.node:
         node.doc_string = ""

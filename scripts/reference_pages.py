@@ -178,7 +178,7 @@ def _returned_documents(function: object) -> set[str]:
 
 
 def _describe_maker(made: str) -> str:
-    """Returns what writes a document, with a link to its description."""
+    """Returns the command or function that writes a document, with a link to its description."""
     command = made.partition(" --")[0]
     tool, _, name = command.partition(" ")
     if not command:

@@ -84,7 +84,10 @@ def _row(source: str, goal: str, us: float) -> Row:
         widest = 0 if lines else max(_stride(side) for side in (source, goal))
         unknown = (channels, strided, lines, widest if widest > 2 * channels else 0)
     names = tuple(
-        f"{side.dtype} {_name(kind, side)}" for side, (kind, _, _) in zip(sides, found, strict=True)
+        f"{side.dtype} DLA_LINEAR"
+        if kind == "DLA"
+        else f"{side.dtype} {kind}{side.vector if side.vector > 1 else ''}"
+        for side, (kind, _, _) in zip(sides, found, strict=True)
     )
     return Row(
         (sides[0].dtype, found[0][0]),
@@ -141,12 +144,6 @@ def _layout(side: _Side, channels: int, height: int, width: int) -> tuple[str, i
         return "LINEAR", channels * pixels * size, channels * pixels * size
     written = -(-channels // side.vector) * side.vector * pixels * size
     return side.kind, sectors(channels, side.vector, size) * pixels, written
-
-
-def _name(kind: str, side: _Side) -> str:
-    if kind == "DLA":
-        return "DLA_LINEAR"
-    return kind + (str(side.vector) if side.vector > 1 else "")
 
 
 def _stride(text: str) -> int:

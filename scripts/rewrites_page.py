@@ -61,7 +61,7 @@ def rewrites_page() -> str:
 
 
 def _groups() -> dict[str, list[Rewrite]]:
-    """The rewrites by what their module's docstring says of them all, sorted by name."""
+    """Returns the rewrites by their module's docstring, sorted by name."""
     found: dict[str, list[Rewrite]] = {}
     for item in REWRITES:
         module = sys.modules[item.at.__module__]

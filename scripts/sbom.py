@@ -23,7 +23,9 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("-o", "--output", type=Path, required=True)
-    document = sbom((ROOT / "requirements-runtime-lock.txt").read_text(), _version())
+    version = re.search(r'__version__ = "([^"]+)"', (ROOT / "edgekit" / "version.py").read_text())
+    assert version
+    document = sbom((ROOT / "requirements-runtime-lock.txt").read_text(), version[1])
     parser.parse_args().output.write_text(json.dumps(document, indent=2) + "\n")
 
 
@@ -61,12 +63,6 @@ def _component(name: str, version: str) -> dict[str, Any]:
         "purl": purl,
         "hashes": [],
     }
-
-
-def _version() -> str:
-    found = re.search(r'__version__ = "([^"]+)"', (ROOT / "edgekit" / "version.py").read_text())
-    assert found
-    return found[1]
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def main() -> int:
 
 
 class Failed(Exception):
-    """A step did not end as it must."""
+    """A step failed."""
 
 
 def build(folder: Path) -> list[Path]:
@@ -91,7 +91,7 @@ def install(path: Path, venv: Path, python: str) -> Path:
 
 
 def check_installed(python: Path, folder: Path) -> None:
-    """Runs what is installed.
+    """Runs the installed commands.
 
     Raises:
         Failed: Something did not end as it must.

@@ -74,20 +74,13 @@ def tensorrt_guide_page(folder: Path, made: Mapping[str, str]) -> str:
             blank = [""] if len(lines) > 1 else []
             lines += [*blank, f"## {number}. {title}", "", *table_head(_COLUMNS)]
         row = rows[number]
-        own = (_where(row, headings), _why_not(row))
+        links = ", ".join(_link(reference, headings) for reference in row.where)
+        titles = "; ".join(sources(row.source))
+        why_not = f"{row.why_not} ({titles})" if titles else row.why_not
+        own = (f"{row.how}: {links}" if row.how else links, why_not)
         cells = own if number == row.of[0] else (f"see {row.of[0]}", "")
         lines.append(table_row((f"{number} {title}", *cells)))
     return "\n".join(lines) + "\n"
-
-
-def _where(row: GuideRow, headings: Mapping[str, Mapping[str, str]]) -> str:
-    links = ", ".join(_link(reference, headings) for reference in row.where)
-    return f"{row.how}: {links}" if row.how else links
-
-
-def _why_not(row: GuideRow) -> str:
-    titles = "; ".join(sources(row.source))
-    return f"{row.why_not} ({titles})" if titles else row.why_not
 
 
 def _link(reference: str, headings: Mapping[str, Mapping[str, str]]) -> str:

@@ -7,7 +7,7 @@ from edgekit.targets import jetpack as jetpack_module
 from edgekit.targets import loader
 from edgekit.targets.loader import get
 from edgekit.targets.releases import supports_dla
-from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
+from edgekit.tensorrt.options import RequestedBuild, decide
 from edgekit.tensorrt.plugin_families import plugin_facts
 from edgekit.tensorrt.releases import (
     FeatureRule,
@@ -170,7 +170,7 @@ def tensorrt_page() -> str:
 
 
 def _settings() -> list[str]:
-    """What `build` sets, key by key."""
+    """Returns the table of the settings of `build`."""
     columns = ("Key", "", "TensorRT", "From", "Where it cannot be had", "Needs", "Guide", "Source")
     lines = table_head(columns)
     known = features()
@@ -198,7 +198,7 @@ def _settings() -> list[str]:
 
 
 def _describe_needs(row: SettingRow) -> str:
-    """What a setting needs, in a few words."""
+    """Returns a setting's requirements as a short text."""
     parts = [f"{row.typing}ly typed networks" if row.typing else ""]
     parts.append(f"precision {' or '.join(row.precision)}" if row.precision else "")
     least = row.compute_capability
@@ -262,16 +262,14 @@ def _releases() -> list[str]:
     lines = table_head(("", *(f"TensorRT {text}" for text, _ in jetpacks)))
     lines.append(table_row(("JetPack", *(packs for _, packs in jetpacks))))
     lines.append(table_row(("Python", *(_python_version(packs) for _, packs in jetpacks))))
-    lines.append(table_row(("DLA of an AGX Orin", *(_drives(text) for text, _ in jetpacks))))
+    board = get(_BOARD)
+    drives = ("yes" if supports_dla(board, text) else "" for text, _ in jetpacks)
+    lines.append(table_row(("DLA of an AGX Orin", *drives)))
     lines += [
         table_row((what, *("yes" if release(text).has(name) else "" for text, _ in jetpacks)))
         for what, name in _HAS
     ]
     return lines
-
-
-def _drives(tensorrt: str) -> str:
-    return "yes" if supports_dla(get(_BOARD), tensorrt) else ""
 
 
 def _builds() -> list[str]:
@@ -282,17 +280,13 @@ def _builds() -> list[str]:
         for dla in (True, False):
             try:
                 made = decide(RequestedBuild(target=_BOARD, tensorrt=text, qdq=qdq, dla=dla))
-                cells.append(_attempts(made.plans))
+                flags, more = made.plans[0].flags, len(made.plans) - 1
+                fall_backs = f"; {more} fall-back{'s' if more > 1 else ''}" if more else ""
+                cells.append((", ".join(flags) or "nothing") + fall_backs)
             except ConfigError:
                 cells.append("no DLA")
         lines.append(table_row((text, *cells)))
     return lines
-
-
-def _attempts(attempts: tuple[BuildAttempt, ...]) -> str:
-    first = ", ".join(attempts[0].flags) or "nothing"
-    more = len(attempts) - 1
-    return first + (f"; {more} fall-back{'s' if more > 1 else ''}" if more else "")
 
 
 def _refusal_example() -> str:
@@ -319,7 +313,8 @@ def _rows() -> list[str]:
         table_row(
             (
                 " + ".join(f"`{name}`" for name in row.of),
-                _WORDS.get(row.status, row.status) + _where(row),
+                _WORDS.get(row.status, row.status)
+                + (f" on {', '.join(row.platforms)}" if row.platforms else ""),
                 _range(row),
                 row.why,
                 row.basis,
@@ -331,10 +326,6 @@ def _rows() -> list[str]:
     lines += ["", "Known faults of releases:", ""]
     lines += [f"- {row.why}" for row in release_facts().warnings]
     return lines
-
-
-def _where(row: FeatureRule) -> str:
-    return f" on {', '.join(row.platforms)}" if row.platforms else ""
 
 
 def _range(row: FeatureRule) -> str:

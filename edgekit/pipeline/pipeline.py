@@ -246,10 +246,10 @@ class Pipeline:
             save: The file for the rewritten model; not written if None.
             record: The file for the ``edgekit.rewrites/1`` document; not written if None.
         """
-        from edgekit.rewriting.rewrite import chosen
+        from edgekit.rewriting.rewrite import choose_rewrites
 
         section = self.file.rewrite
-        chosen(section.enable, section.disable, section.allow_approx)
+        choose_rewrites(section.enable, section.disable, section.allow_approx)
         check_config_outputs(self.config, {"the rewritten model": save, "the record": record})
         # here the DLA counts, not a plan
         self.context = replace(self.context, weighs=False)

@@ -160,7 +160,8 @@ def assemble(
     )
     if left:
         names = {layer.name for layer in left}
-        shown = [replace(plan, share=_without_left(plan.share, names)) for plan in shown]
+        # the layers of left-out modules only affect the order
+        shown = [replace(plan, share=_drop_layers(plan.share, names)) for plan in shown]
         builder = _drop_from_groups(builder, names)
     # measured times are known
     unmeasured = {layer.name for layer in shown[0].share.layers if not layer.predicted_us}
@@ -211,8 +212,7 @@ def assemble(
     )
 
 
-def _without_left(share: Share, names: Set[str]) -> Share:
-    """Returns a plan without the layers of left-out modules, which only affect the order."""
+def _drop_layers(share: Share, names: Set[str]) -> Share:
     builder = None if share.builder is None else _drop_from_groups(share.builder, names)
     layers = tuple(layer for layer in share.layers if layer.name not in names)
     return replace(share, layers=layers, builder=builder)
@@ -842,18 +842,16 @@ class RunningPlan:
 
     def _chosen_formats(self) -> dict[tuple[int, int, bool], str]:
         """Returns the loadables' formats that a way decided: by (border, core, True if read)."""
+        problem = self.built.problem
         found: dict[tuple[int, int, bool], str] = {}
         for b, t, w in self.placing.ways:
-            ways = self.built.ways.get((b, t))
+            ways, border = self.built.ways.get((b, t)), problem.borders[b]
             if ways and ways[w].dla_format:
                 reads = ways[w].goal[1] == ways[w].dla_format
-                found[b, self._core_of(b, t), reads] = ways[w].dla_format
+                # the other end of the hand-over is the GPU or the caller, device 0
+                core = max(problem.device(m) for pair in border.transfers[t].pairs for m in pair)
+                found[b, core, reads] = ways[w].dla_format
         return found
-
-    def _core_of(self, b: int, t: int) -> int:
-        problem = self.built.problem
-        pairs = problem.borders[b].transfers[t].pairs
-        return max(problem.device(m) for pair in pairs for m in pair)
 
     def reformats(self, plan: int) -> tuple[Reformat, ...]:
         """Returns the GPU's reformats, in the order of the tensors."""
@@ -960,17 +958,15 @@ def _ready_pieces(
     return found
 
 
-# The loadables that TensorRT's builder would make for a plan: device types in, loadables out.
-#
-# The builder joins the layers that are set to the DLA in graph order, parallel branches included,
-# and the core keeps the groups with the most layers (edgekit/dla/loadables.py). So device types
-# alone describe a plan to the board if these groups are its loadables.
-
-
 def builder_loadables(
     network: Network, layers: Sequence[PlacedLayer], device: str, slots: int
 ) -> tuple[tuple[tuple[str, ...], ...], int]:
-    """Returns the loadables that the builder makes of a core's layers, and its candidate count."""
+    """Returns the loadables that the builder makes of a core's layers, and its candidate count.
+
+    The builder joins the layers that are set to the DLA in graph order, parallel branches included,
+    and the core keeps the groups with the most layers (edgekit/dla/loadables.py). So device types
+    alone describe a plan to the board if these groups are its loadables.
+    """
     on_core = {layer.name: layer.device == device for layer in layers}
     precisions = {layer.name: layer.precision for layer in layers}
     found = find_candidates(network, on_core, slots, precisions)

@@ -46,18 +46,13 @@ def baselines(request: PlacementInputs, value: Value) -> dict[str, Baseline | No
         request.options, gpu=True, pins=(), bounds={}, max_transitions=None, min_loadable_layers=1
     )
     plain = replace(request, options=options, cores=request.cores[:1], pins={})
+    kernels = gpu_kernels(plain)
+    on_gpu = problem_from_kernels(plain, kernels, lambda _, device: device == "GPU", plain=True)
     return {
-        "gpu_only": _gpu_only(plain),
+        "gpu_only": _only_placement(plain, on_gpu, 0),
         "tensorrt_auto": _tensorrt_auto(plain) if plain.cores else None,
         "best_cut": _best_cut(plain, value) if plain.cores else None,
     }
-
-
-def _gpu_only(request: PlacementInputs) -> Baseline:
-    built = problem_from_kernels(
-        request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True
-    )
-    return _only_placement(request, built, 0)
 
 
 def _tensorrt_auto(request: PlacementInputs) -> Baseline | None:

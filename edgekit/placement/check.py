@@ -296,32 +296,29 @@ def check_model(
     notes += scale_notes
     sent = file if is_typed(board, release, precision) else loaded
     parse = _check_parser(sent, file, release, board, plugins)
-    whole = judgement
     # the parser's answer already names the plugins that it refuses
     repeated = plugin_notes(loaded.graph, {problem.node for problem in parse.problems})
     notes = [note for note in notes if note not in repeated]
-    if not parse.builds:
-        judgement = judgement.unplaced()
+    # a board that cannot parse the model places nothing
+    placed = judgement if parse.builds else judgement.unplaced()
     on_note("predicting times")
-    timer = make_timer(network, judgement, board, power_mode=power_mode) if parse.builds else None
+    timer = make_timer(network, placed, board, power_mode=power_mode) if parse.builds else None
     # without a timed layer there is no prediction
-    untimed = timer and network.uncounted and not timer.gpu_only_us
-    clock = None if untimed else timer
+    clock = None if timer and network.uncounted and not timer.gpu_only_us else timer
     word = None
     if parser:
         on_note("asking NVIDIA's parser")
         word = ask_parser(sent)
         notes.append(word.note(parse))
     on_note("searching for fixes")
-    mode_warning = board.mode(power_mode).warning
-    unknown = parse.builds and timer is None
-    notes = [
-        *([mode_warning] if mode_warning else ()),
-        *([f"no prediction for {board.name}: its costs are unknown"] if unknown else ()),
-        *notes,
-    ]
-    document = _document(loaded, network, judgement, board, clock, parse, word, notes, proposes)
-    return CheckResult(document, loaded, network, whole, board)
+    unknown = (
+        [f"no prediction for {board.name}: its costs are unknown"]
+        if parse.builds and timer is None
+        else []
+    )
+    notes = [*filter(None, (board.mode(power_mode).warning,)), *unknown, *notes]
+    document = _document(loaded, network, placed, board, clock, parse, word, notes, proposes)
+    return CheckResult(document, loaded, network, judgement, board)
 
 
 def _document(
@@ -399,15 +396,15 @@ def _judge_scales(
     network: Network,
     judging: Callable[[Mapping[str, float] | None], Judgement],
     typed: bool,
-) -> tuple[Judgement, Sequence[str]]:
+) -> tuple[Judgement, list[str]]:
     """Returns the judgement with the scales of a cache's file or of a mapping, and its notes."""
     if not isinstance(scales, str | Path):
-        return judging(scales), ()
+        return judging(scales), []
     from edgekit.quantize.caches import load_cache
     from edgekit.quantize.given_scales import judge_with
 
     known = judge_with(load_cache(scales), loaded, network, judging, name=str(scales), typed=typed)
-    return known.judgement, known.notes
+    return known.judgement, [*known.notes]
 
 
 def _load_model(

@@ -63,6 +63,14 @@ DIGITS = 6
 MOST = 1500  # maximum layers of a network for pinning each layer
 SAME = 1e-9  # relative; smaller differences count as equal
 OnProgress = Callable[[int, int], None]
+_REASONS_WITHOUT_LAYER = {
+    "constant": "it is computed from constants",
+    "identity": "it passes its input on",
+    "branch": "it is a branch whose condition is known",
+    "function": "it is a call that was inlined",
+    "given": "its values were given",
+    "unused": "no output needs it",
+}
 
 
 class KernelCost(Document):
@@ -264,16 +272,6 @@ def find_layer(network: Network, name: str) -> Layer:
         if near
         else "`edgekit check --by-layer` lists the layers",
     )
-
-
-_REASONS_WITHOUT_LAYER = {
-    "constant": "it is computed from constants",
-    "identity": "it passes its input on",
-    "branch": "it is a branch whose condition is known",
-    "function": "it is a call that was inlined",
-    "given": "its values were given",
-    "unused": "no output needs it",
-}
 
 
 def resolve_layer(network: Network, model: Model, name: str) -> str:

@@ -1,5 +1,10 @@
 """The plan with the fewest loadables among plans that are equal within the prediction's noise: a
 region that would be cut into many small loadables stays whole on the GPU.
+
+An additional loadable costs a launch, a hand-over and a slot of its core. If its predicted gain is
+within the prediction's error, it has no measurable benefit. The placement is solved again with a
+maximum number of loadables and with bounds on the objective and on the figure that decides within
+the slack: the smallest number that keeps both bounds is chosen.
 """
 
 from __future__ import annotations
@@ -27,11 +32,6 @@ from edgekit.placement.search import (
 from edgekit.solver.optimiser import APART, minimise
 from edgekit.solver.problem import METRIC, Effort, Goal, Placing
 from edgekit.text import counted, listed, percent
-
-# An additional loadable costs a launch, a hand-over and a slot of its core. If its predicted gain
-# is within the prediction's error, it has no measurable benefit. The placement is solved again with
-# a maximum number of loadables and with bounds on the objective and on the figure that decides
-# within the slack: the smallest number that keeps both bounds is chosen.
 
 Placed = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
 _EFFORT = 2.0  # units of the solver's Effort for all numbers of loadables together

@@ -1,5 +1,10 @@
 """Predicted times of TensorRT's automatic placement and of the GPU alone, for ``check``, without
 the optimiser; the saving of fixing each broken rule; the device changes of an inference.
+
+Fast times of TensorRT's automatic placement and of the GPU alone, by the cost model.
+
+They equal the baselines of a plan, without the optimiser and linear in the layers, so that
+``check`` can report them, and also for more layers on the DLA.
 """
 
 from __future__ import annotations
@@ -35,12 +40,6 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     pass
-
-
-# Fast times of TensorRT's automatic placement and of the GPU alone, by the cost model.
-#
-# They equal the baselines of a plan, without the optimiser and linear in the layers, so that
-# ``check`` can report them, and also for more layers on the DLA.
 
 
 DIGITS = 6

@@ -718,13 +718,15 @@ def _frame_times(plan: Plan) -> FrameTimes:
     rate, known = plan.predicted.throughput_qps or 0.0, has_known_time(plan)
     period = 1e6 / rate if rate > 0 else 0.0
     lost = period - busy.get(device, 0.0)
+    # the GPU layers of a hybrid engine wait for a busy GPU
+    waits_for_gpu = mixes_devices(plan.plans) and not plan.constraints.split
     return FrameTimes(
         "predicted",
         round(period, _DIGITS) if known else None,
         {name: round(us, _DIGITS) if known else None for name, us in busy.items()},
         device,
         round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
-        ("memory", "gpu") if _waits(plan) else ("memory",),
+        ("memory", "gpu") if waits_for_gpu else ("memory",),
     )
 
 
@@ -732,11 +734,6 @@ def mixes_devices(shares: Iterable[Share]) -> bool:
     """Returns True if any of the plans has layers on the GPU and on a DLA core."""
     used = ({layer.device for layer in share.layers} for share in shares)
     return any("GPU" in devices and len(devices) > 1 for devices in used)
-
-
-def _waits(plan: Plan) -> bool:
-    """Returns True if any plan is a hybrid engine, whose GPU layers wait for the GPU."""
-    return mixes_devices(plan.plans) and not plan.constraints.split
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:

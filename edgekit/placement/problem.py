@@ -175,12 +175,6 @@ class BuiltProblem:
     free: Mapping[tuple[int, int, int], str]
 
 
-# A network is cut into kernels by each device's fusions, and into the common parts of all cuts.
-#
-# A kernel is on one device, so layers with independent devices must be in different kernels. The
-# parts of a device's fusion run as one again on that device (:func:`with_fusions`).
-
-
 def gpu_kernels(request: PlacementInputs) -> Kernels:
     """Returns the GPU's kernels if it runs everything."""
     fp16 = request.model.fp16_layers
@@ -212,7 +206,11 @@ def auto_kernels(request: PlacementInputs) -> Kernels:
 
 
 def common_kernels(request: PlacementInputs) -> Kernels:
-    """Returns the largest kernels that are each inside one kernel of every cut, with one pin."""
+    """Returns the largest kernels that are each inside one kernel of every cut, with one pin.
+
+    A kernel is on one device, so layers with independent devices must be in different kernels. The
+    parts of a device's fusion run as one again on that device (:func:`with_fusions`).
+    """
     network, cuts = request.network, [gpu_kernels(request)]
     if request.cores:
         cuts += [dla_kernels(request), auto_kernels(request)]

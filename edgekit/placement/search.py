@@ -1,5 +1,9 @@
 """The search over placements, and over the ways to cut the network into kernels: one objective
 under its bounds, solved to plans with shares, a value and its proven bound.
+
+A kernel is on one device. The problem cuts a kernel at differences of verdicts, pins or batches,
+and joins parts on the same device again; TensorRT's automatic placement can cut other kernels, at
+the border of its loadables. Such a cut is searched, too, if it gains more.
 """
 
 from __future__ import annotations
@@ -28,11 +32,6 @@ from edgekit.solver.problem import (
     metrics,
 )
 from edgekit.solver.throughput import mix_plans
-
-# A kernel is on one device. The problem cuts a kernel at differences of verdicts, pins or batches,
-# and joins parts on the same device again; TensorRT's automatic placement can cut other kernels, at
-# the border of its loadables. Such a cut is searched, too, if it gains more.
-
 
 Compared = Mapping[str, Baseline | None]
 SAME = 1e-9  # relative: two values of an objective are equal
@@ -341,15 +340,12 @@ def period_starts(
     found = [minimise(problem, latency, effort=effort.part(effort.left / 2)).placing]
     found += [evaluate(problem, modes, goal) for modes in _best_cuts(problem)]
     if len(problem.cores) > 1:
-        starts = [p for p in found if p and not _uses(problem, p) - {0, problem.cores[0]}]
+        first_core = {0, problem.cores[0]}
+        starts = [p for p in found if p and {problem.device(m) for m in p.modes} <= first_core]
         alone = minimise(limit_cores(problem), goal, starts=starts, effort=effort).placing
         if alone is not None:
             found.append(evaluate(problem, alone.modes, goal))
     return [placing for placing in found if placing is not None]
-
-
-def _uses(problem: PlacementProblem, placing: Placing) -> set[int]:
-    return {problem.device(m) for m in placing.modes}
 
 
 def _best_cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:

@@ -406,7 +406,7 @@ def accuracy(
         else replace(group, collapsed=group.cosine < COLLAPSED_COSINE)
         for group in groups
     ]
-    objects = None if boxes is None else boxes.counted()
+    objects = None if boxes is None else boxes.result()
     lost_objects = []
     if objects is not None and objects.expected >= FEW_OBJECTS and objects.share < scores:
         lost_objects.append(

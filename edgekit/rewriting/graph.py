@@ -61,6 +61,7 @@ RECIPE_OPERATORS = frozenset({
     "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
     "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
+_ERROR = nullable(number(0, 1e308))
 
 
 @document(frozen=True, eq=False)
@@ -367,7 +368,9 @@ class Writer:
         if len(self.nodes) >= _MOST_NEW_NODES:
             raise TooLargeError(f"more than {_MOST_NEW_NODES} nodes")
         stem = role or op.lower()
-        recipe = all(self._constant(tensor) for tensor in inputs if tensor)
+        recipe = all(
+            tensor in self._known or self._graph.constant(tensor) for tensor in inputs if tensor
+        )
         base = next((t for t in inputs if t), "") if recipe else self._anchor.name
         written = [tensor or self._new_tensor(f"{base}:{stem}") for tensor in outputs]
         wanted = name or next((self._writers[t] for t in written if t in self._writers), "")
@@ -426,9 +429,6 @@ class Writer:
         if math.prod(shape) > LARGEST:
             raise TooLargeError(f"a constant of {shape}")
 
-    def _constant(self, tensor: str) -> bool:
-        return tensor in self._known or self._graph.constant(tensor)
-
     def _float_type(self, like: str) -> str:
         if like:
             return self._graph.dtype(like)
@@ -481,23 +481,19 @@ def emit(graph: RewriteGraph) -> Model:
     proto.graph.node.extend(node_proto(node) for node in nodes)
     for written_node in proto.graph.node:
         graph.name_module(written_node)
-    brought = {name: _stored(item) for name, item in graph.brought().items()}
+    brought = {name: np.asarray(item.stored(), order="C") for name, item in graph.brought().items()}
     weights = joined_weights(brought, source.weights, list(source.weights))
     written = [name for node in nodes for name in node.outputs if name]
-    known = {name: _form(graph, name) for name in written if graph.known(name)}
+    known = {
+        name: (onnx_elem_type(np.dtype(graph.dtype(name))), tuple(graph.shape(name)))
+        for name in written
+        if graph.known(name)
+    }
     # type information of tensors without a known shape
     proto.graph.value_info.extend(v for v in old.graph.value_info if not graph.known(v.name))
     return canonical(
         proto, None, source=source.source, weights=weights, known=known, plugins=source.plugins
     )
-
-
-def _stored(item: NewConstant) -> np.ndarray:
-    return np.asarray(item.stored(), order="C")
-
-
-def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
-    return onnx_elem_type(np.dtype(graph.dtype(tensor))), tuple(graph.shape(tensor))
 
 
 @document(frozen=True, eq=False)
@@ -622,9 +618,6 @@ class RewriteStep:
     dtypes: Mapping[str, str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-
-
-_ERROR = nullable(number(0, 1e308))
 
 
 @document(frozen=True)

@@ -11,7 +11,13 @@ from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.network.model import Model, Network
 from edgekit.rewriting.engine.acceptance import settle
-from edgekit.rewriting.engine.opset import RAISED, holds, obstacle, raise_opset, raised_entry
+from edgekit.rewriting.engine.opset import (
+    RAISED,
+    find_obstacle,
+    prove_raising,
+    raise_opset,
+    raising_holds,
+)
 from edgekit.rewriting.engine.replay import make_entry
 from edgekit.rewriting.engine.scoring import Cost, Judge
 from edgekit.rewriting.engine.search import Search
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from edgekit.targets.board import Target
 
 
-def chosen(
+def choose_rewrites(
     enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
 ) -> list[Rewrite]:
     """Returns the rewrites to try, without raising the opset (which may be named).
@@ -46,15 +52,15 @@ def chosen(
     for key, names in (("enable", listed), ("disable", disable)):
         for name in names:
             if name not in (*exact, *approximate, RAISED):
-                raise _unknown("rewrite", name, exact, key)
+                raise _unknown_rewrite("rewrite", name, exact, key)
     for name in allow_approx:
         if name not in approximate:
-            raise _unknown("approximate rewrite", name, approximate, "allow_approx")
+            raise _unknown_rewrite("approximate rewrite", name, approximate, "allow_approx")
     wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
     return [item for item in REWRITES if item.name in wanted]
 
 
-def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError:
+def _unknown_rewrite(what: str, name: str, known: Sequence[str], key: str) -> UsageError:
     if name in REMOVED:
         return UsageError(
             f"edgekit has no {what} '{name}' any more: it applied in no network that people use",
@@ -125,16 +131,20 @@ def rewrite(
     Raises:
         UsageError: An unknown name.
     """
-    items = chosen(enable, disable, allow_approx)
+    items = choose_rewrites(enable, disable, allow_approx)
     if target.dla.cores == 0 or not (items or RAISED in enable):
         return Rewritten(model, (), ())
     raised = raise_opset(model)
     if raised is None or (raised is not model and RAISED in disable):
-        why = f"{RAISED} is disabled" if raised else f"{obstacle(model)} cannot be converted to it"
+        why = (
+            f"{RAISED} is disabled"
+            if raised
+            else f"{find_obstacle(model)} cannot be converted to it"
+        )
         note = f"nothing was rewritten: rewrites need opset 13, and {why}"
         return Rewritten(model, (), (note,))
-    entry = raised_entry(model, raised) if raised is not model else None
-    if entry is not None and not holds(entry):
+    entry = prove_raising(model, raised) if raised is not model else None
+    if entry is not None and not raising_holds(entry):
         note = (
             f"nothing was rewritten, because {RAISED} changes the results (seed {SEED}); please "
             "report this"

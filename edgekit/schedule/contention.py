@@ -15,7 +15,7 @@ from edgekit.schedule.timetable import (
     Timetable,
     Workload,
     frame_tasks,
-    timetable,
+    solve_timetable,
     timetable_value,
 )
 from edgekit.targets.board import Target
@@ -47,29 +47,29 @@ def under_contention(
     best: Timetable | None = None
     last, seen = lower, set()
     for round_ in range(_ROUNDS):
-        ran = run_through(workload, last, slowdown)
+        ran = simulate(workload, last, slowdown)
         if ran is not None:
-            best = _better(workload, objective, best, ran)
+            best = _keep_better(workload, objective, best, ran)
         used = workload.used(last.places)
         if len(used) < 2 or last.places in seen or round_ == _ROUNDS - 1:
             break
         seen.add(last.places)
-        longer = stretched(workload, _factors(workload, last, ran, slowdown))
-        again = timetable(longer, objective, hint=last.places, limit=limit.part(1 / 10))
+        longer = stretch_times(workload, _observed_slowdown(workload, last, ran, slowdown))
+        again = solve_timetable(longer, objective, hint=last.places, limit=limit.part(1 / 10))
         if again is None or not again.places:
             break
         last = again
     if best is None or best.value == float("inf"):
-        safe = _safe(workload, objective, lower, slowdown, limit)
+        safe = _schedule_worst_case(workload, objective, lower, slowdown, limit)
         best = safe if safe is not None else best
     return replace(lower, value=float("inf")) if best is None else best
 
 
-def _better(
+def _keep_better(
     workload: Workload, objective: str, best: Timetable | None, ran: Timetable
 ) -> Timetable:
     value = timetable_value(workload, objective, ran)
-    if not _in_time(workload, ran):
+    if _lateness(workload, ran) > 1 + 1e-9:
         ran = replace(ran, value=float("inf"))
         late = best is not None and best.value == float("inf")
         if best is None or (late and _lateness(workload, ran) < _lateness(workload, best)):
@@ -77,10 +77,6 @@ def _better(
         return best
     ran = replace(ran, value=value)
     return ran if best is None or value < best.value - 1e-9 else best
-
-
-def _in_time(workload: Workload, table: Timetable) -> bool:
-    return _lateness(workload, table) <= 1 + 1e-9
 
 
 def _lateness(workload: Workload, table: Timetable) -> float:
@@ -94,7 +90,7 @@ def _lateness(workload: Workload, table: Timetable) -> float:
     )
 
 
-def _factors(
+def _observed_slowdown(
     workload: Workload, last: Timetable, ran: Timetable | None, slowdown: Slowdown
 ) -> list[float]:
     """Returns each device's slowdown in the simulation; if unknown, the worst slowdown."""
@@ -111,7 +107,7 @@ def _factors(
     return [t / w if w else f for w, t, f in zip(work, took, factors, strict=True)]
 
 
-def stretched(workload: Workload, factors: Sequence[float]) -> Workload:
+def stretch_times(workload: Workload, factors: Sequence[float]) -> Workload:
     """Returns the workload with every device's times multiplied by its factor."""
     chains = tuple(
         replace(
@@ -147,7 +143,7 @@ def stretched(workload: Workload, factors: Sequence[float]) -> Workload:
     return replace(workload, chains=chains, launch_us=launch)
 
 
-def _safe(
+def _schedule_worst_case(
     workload: Workload,
     objective: str,
     lower: Timetable,
@@ -155,29 +151,29 @@ def _safe(
     limit: SearchLimit,
 ) -> Timetable | None:
     everyone = frozenset(range(len(workload.devices)))
-    longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
-    safe = timetable(longer, objective, hint=lower.places, limit=limit)
+    longer = stretch_times(workload, worst_slowdown(workload, slowdown, everyone))
+    safe = solve_timetable(longer, objective, hint=lower.places, limit=limit)
     if safe is None or not safe.places:
         return None
-    ran = run_through(workload, safe, slowdown)
-    best = None if ran is None else _better(workload, objective, None, ran)
+    ran = simulate(workload, safe, slowdown)
+    best = None if ran is None else _keep_better(workload, objective, None, ran)
     # the latest end of any task
-    return _better(workload, objective, best, safe)
-
-
-# Contention for shared memory: devices that work together slow each other down.
-#
-# The order of the tasks on each device is kept; every task starts as soon as its frame, its device
-# and the task before it allow. While several devices work, each runs at speed 1 / slowdown,
-# measured for those devices together (``targets/costs/contention.yaml``).
+    return _keep_better(workload, objective, best, safe)
 
 
 def worst_slowdown(workload: Workload, slowdown: Slowdown, used: frozenset[int]) -> list[float]:
-    """Returns each device's slowdown while all of ``used`` work."""
+    """Returns each device's slowdown while all of ``used`` work.
+
+    Contention for shared memory: devices that work together slow each other down.
+
+    The order of the tasks on each device is kept; every task starts as soon as its frame, its
+    device and the task before it allow. While several devices work, each runs at speed 1 /
+    slowdown, measured for those devices together (``targets/costs/contention.yaml``).
+    """
     return [slowdown(d, used - {d}) for d in range(len(workload.devices))]
 
 
-def run_through(
+def simulate(
     workload: Workload, table: Timetable, slowdown: Slowdown | None = None
 ) -> Timetable | None:
     """Returns the simulated timetable with the same task order; None for ``slowdown``: no
@@ -186,7 +182,7 @@ def run_through(
     Periodic workloads are simulated until two hyperperiods are alike. Returns None if they never
     are, because frames accumulate.
     """
-    runs = _Runs(workload, table, slowdown)
+    runs = _Simulation(workload, table, slowdown)
     if workload.hyperperiod_us is None:
         return runs.table(runs.through(1), 0)
     ran = runs.through(_CYCLES)
@@ -207,7 +203,7 @@ def _same_times(a: Timetable, b: Timetable) -> bool:
     )
 
 
-class _Runs:
+class _Simulation:
     def __init__(self, workload: Workload, table: Timetable, slowdown: Slowdown | None) -> None:
         self.workload = workload
         self.old = table

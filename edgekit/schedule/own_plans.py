@@ -1,5 +1,12 @@
 """Each network alone: its best plans as routes of tasks, so that a joint placement is no worse than
 a choice among these plans, and proven bounds over all of its placements.
+
+A network's own best plans as routes, an alternative to its chain of groups.
+
+Groups keep every tensor in its best format and change the device only at single-tensor borders. The
+plans of :func:`~edgekit.placement.placing.place` have neither limit, so a joint placement is no
+worse than a choice among the networks' own plans. The bounds that these plans prove for each
+network alone also hold for every joint placement.
 """
 
 from __future__ import annotations
@@ -18,14 +25,6 @@ from edgekit.schedule.timetable import DeviceTask, Route
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Placing, Transfer
 from edgekit_device.protocol.fields import dla_core
-
-# A network's own best plans as routes, an alternative to its chain of groups.
-#
-# Groups keep every tensor in its best format and change the device only at single-tensor borders.
-# The plans of :func:`~edgekit.placement.placing.place` have neither limit, so a joint placement is
-# no worse than a choice among the networks' own plans. The bounds that these plans prove for each
-# network alone also hold for every joint placement.
-
 
 _METRICS = {"latency": "latency_us", "gpu_time": "gpu_us", "energy": "energy_uj"}
 _MOST_TASKS = 300  # tasks of all frames on a network's routes
@@ -77,7 +76,7 @@ class NetworkAlone:
             proved = dict.fromkeys(map(id, forms), math.inf)
             for form, alike in self._groups:
                 try:
-                    built, solved = _solve(alike[0], objective)
+                    built, solved = _solve_objective(alike[0], objective)
                 except GateError as error:
                     refusal = refusal or error
                     if error.code != "plan.infeasible":
@@ -124,14 +123,14 @@ class NetworkAlone:
     def plans(self, frames: int) -> tuple[OwnPlan, ...]:
         """Returns the plans found; fewer plans for a network with many frames to schedule."""
         retained, tasks = list[OwnPlan](), 0
-        for plan in _distinct(self._found):
+        for plan in _drop_repeats(self._found):
             tasks += len(plan.route.tasks) * frames
             if len(retained) < _LEAST_ROUTES or tasks <= _MOST_TASKS:
                 retained.append(plan)
         return tuple(retained)
 
 
-def least_together(networks: Sequence[NetworkAlone], frames: Sequence[int], cores: int) -> float:
+def least_busy_time(networks: Sequence[NetworkAlone], frames: Sequence[int], cores: int) -> float:
     """Returns a lower bound of the busiest device's work in a hyperperiod; collects plans on
     the way.
     """
@@ -172,7 +171,7 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
     return groups if one_core else [[whole], *groups]
 
 
-def _solve(prepared: Prepared, objective: str) -> tuple[BuiltProblem, Solved]:
+def _solve_objective(prepared: Prepared, objective: str) -> tuple[BuiltProblem, Solved]:
     request = prepared.request
     own_request = replace(request, options=replace(request.options, objective=objective, bounds={}))
     built, solved, _ = search(own_request, prepared.built, prepared.baselines)
@@ -186,11 +185,11 @@ def _on_core(
     if built.problem.devices != prepared.request.devices:
         same = prepared.built.kernels == built.kernels
         built = prepared.built if same else build_problem(prepared.request, kernels=built.kernels)
-    route, nodes = route_of_plan(built.problem, placing, devices)
+    route, nodes = plan_route(built.problem, placing, devices)
     return OwnPlan(prepared, built, placing, route, nodes)
 
 
-def _distinct(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
+def _drop_repeats(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
     seen = set()
     for plan in plans:
         key = tuple((task.device, round(task.work_us, 3)) for task in plan.route.tasks)
@@ -199,7 +198,7 @@ def _distinct(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
             yield plan
 
 
-def route_of_plan(
+def plan_route(
     problem: PlacementProblem, placing: Placing, devices: Sequence[str]
 ) -> tuple[Route, tuple[tuple[int, ...], ...]]:
     """Returns a route over ``devices``, and the nodes of each of its tasks.
@@ -226,7 +225,7 @@ def route_of_plan(
             us = sum(work.node_us(v) for v in step.nodes)
             add(step.device, step.nodes, us + work.extra[s], work.extra[s])
             continue
-        pieces = _pieces(step.nodes, [work.node_us(v) for v in step.nodes], most)
+        pieces = _cut_pieces(step.nodes, [work.node_us(v) for v in step.nodes], most)
         for number, piece in enumerate(pieces):
             # reformats that end a run read outputs of any of its nodes
             extra = work.before[s] if not number else 0.0
@@ -240,7 +239,7 @@ def route_of_plan(
     return Route(tuple(tasks), placing.energy_uj, tuple(count)), tuple(nodes)
 
 
-def _pieces(nodes: Sequence[int], us: Sequence[float], most: float) -> list[list[int]]:
+def _cut_pieces(nodes: Sequence[int], us: Sequence[float], most: float) -> list[list[int]]:
     """Returns the nodes in consecutive pieces of up to about ``most`` microseconds."""
     found: list[list[int]] = [[]]
     filled = 0.0
@@ -300,17 +299,17 @@ class _ExtraWork:
                 self.between[first] += us
 
 
-# A lower bound of the busiest device's work, by prices of the devices' time.
-#
-# For any placement, the busiest device works at least a weighted mean of all devices' work. For
-# given weights (prices of a microsecond of the GPU and of the cores) that mean is least if each
-# network takes its cheapest plan, so that networks are independent of each other and every price
-# gives a bound (Lagrange); the best bound is that of the linear programme over all plans.
-
-
 @dataclass(frozen=True, slots=True)
 class PricedLoad:
-    """The GPU's time, the mean time of a core, and a proven bound of their weighted sum."""
+    """The GPU's time, the mean time of a core, and a proven bound of their weighted sum.
+
+    A lower bound of the busiest device's work, by prices of the devices' time.
+
+    For any placement, the busiest device works at least a weighted mean of all devices' work. For
+    given weights (prices of a microsecond of the GPU and of the cores) that mean is least if each
+    network takes its cheapest plan, so that networks are independent of each other and every price
+    gives a bound (Lagrange); the best bound is that of the linear programme over all plans.
+    """
 
     gpu_us: float
     core_us: float

@@ -16,13 +16,13 @@ from edgekit.schedule.binding import BindingLimit, LateNetwork, infeasible
 from edgekit.schedule.contention import (
     Slowdown,
     contention_model,
-    run_through,
-    stretched,
+    simulate,
+    stretch_times,
     under_contention,
     worst_slowdown,
 )
 from edgekit.schedule.groups import build_groups
-from edgekit.schedule.own_plans import NetworkAlone, OwnPlan, least_together
+from edgekit.schedule.own_plans import NetworkAlone, OwnPlan, least_busy_time
 from edgekit.schedule.plans import NetworkRequest, PlacedNetwork, Plans, assemble_plans
 from edgekit.schedule.timetable import (
     EFFORT,
@@ -32,9 +32,9 @@ from edgekit.schedule.timetable import (
     Timetable,
     Workload,
     alone_us,
-    best_places,
+    find_best_places,
+    solve_timetable,
     steady_state,
-    timetable,
     timetable_value,
 )
 from edgekit.solver.problem import PlacementProblem
@@ -105,7 +105,7 @@ def place_several(
             alone.append(NetworkAlone(own, one_core=one_core))
             prepared.append(alone[-1].form_for(objective))
         report(len(alone), len(members) + 2)
-    together_us = least_together(
+    together_us = least_busy_time(
         alone, frames, max(len(network.request.cores) for network in prepared)
     )
     placed = [
@@ -266,13 +266,13 @@ def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain
 
 
 def _without_contention(workload: Workload, objective: str, limit: SearchLimit) -> Timetable:
-    found = timetable(workload, objective, limit=limit)
+    found = solve_timetable(workload, objective, limit=limit)
     if found is None:
-        late = timetable(workload, "latency", within=4.0, limit=limit.part(1 / 4))
+        late = solve_timetable(workload, "latency", within=4.0, limit=limit.part(1 / 4))
         raise missed_deadlines(workload, late, contention=False)
     if not found.places:
         raise no_timetable_found()
-    ran = run_through(workload, found)
+    ran = simulate(workload, found)
     return found if ran is None else replace(ran, value=found.value, bound=found.bound)
 
 
@@ -280,7 +280,7 @@ def _better_lower(
     workload: Workload, objective: str, lower: Timetable, upper: Timetable
 ) -> Timetable:
     """Returns the better of two timetables without contention; drops a refuted bound."""
-    ran = run_through(workload, upper)
+    ran = simulate(workload, upper)
     value = float("inf") if ran is None else timetable_value(workload, objective, ran)
     if ran is None or value >= lower.value - 1e-9:
         return lower
@@ -292,17 +292,17 @@ def _shortest_periods(
     workload: Workload, slowdown: Slowdown, limit: SearchLimit
 ) -> tuple[Timetable, Timetable]:
     """Returns the shortest period without contention, and with all devices slowing each other."""
-    found = best_places(workload, limit=limit)
+    found = find_best_places(workload, limit=limit)
     if found is None:
         raise no_timetable_found()
     places, load, bound = found
     everyone = frozenset(range(len(workload.devices)))
-    longer = stretched(workload, worst_slowdown(workload, slowdown, everyone))
-    again = best_places(longer, limit=limit.part(1 / 4))
+    longer = stretch_times(workload, worst_slowdown(workload, slowdown, everyone))
+    again = find_best_places(longer, limit=limit.part(1 / 4))
     best: Timetable | None = None
     for candidate in [places] + ([again[0]] if again else []):
         used = workload.used(candidate)
-        slow = stretched(workload, worst_slowdown(workload, slowdown, used | {0}))
+        slow = stretch_times(workload, worst_slowdown(workload, slowdown, used | {0}))
         table = steady_state(slow, candidate, max(slow.loads_us(candidate)))
         if best is None or table.value < best.value - 1e-9:
             best = table
@@ -416,12 +416,12 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
         if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
             raise _too_slow(chain.name, "", need, chain.deadline_us)
     whole = workload.hyperperiod_us
-    found = best_places(workload, limit=limit)
+    found = find_best_places(workload, limit=limit)
     if found is not None and (whole is None or found[2] <= float(whole)):
         return
     if workload.max_loadables is not None and workload.cores:
         free = replace(workload, max_loadables=None)
-        other = best_places(free, limit=limit)
+        other = find_best_places(free, limit=limit)
         if other is not None and (whole is None or other[1] <= float(whole)):
             raise infeasible(
                 f"{workload.max_loadables} loadables per core are too few for these networks",

@@ -16,7 +16,7 @@ from edgekit.placement.plan import Options, Plan, pool_bytes
 from edgekit.placement.problem import BuiltProblem
 from edgekit.placement.search import PlanShare, Solved
 from edgekit.removed import FormerDict
-from edgekit.schedule.contention import Contention, run_through
+from edgekit.schedule.contention import Contention, simulate
 from edgekit.schedule.groups import GroupChain
 from edgekit.schedule.own_plans import OwnPlan
 from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, frame_tasks
@@ -210,7 +210,7 @@ class Plans(FormerDict):
         return dict(write(self))
 
 
-def _pools(networks: Sequence[NetworkPlan]) -> dict[str, int]:
+def _max_pool_bytes(networks: Sequence[NetworkPlan]) -> dict[str, int]:
     found: dict[str, int] = {}
     for network in networks:
         for name, size in network.plan.pools.items():
@@ -229,7 +229,7 @@ def assemble_plans(
     target: Target,
 ) -> Plans:
     """Returns the result for a timetable with contention and the optimum without."""
-    plans = [_plan(network, upper.places[i], objective) for i, network in enumerate(placed)]
+    plans = [_network_plan(network, upper.places[i], objective) for i, network in enumerate(placed)]
     placement_bound = min(placement_bound, lower.value)
     whole = workload.hyperperiod_us
     repeats = whole is not None or objective == "period"
@@ -239,7 +239,7 @@ def assemble_plans(
         cycle = upper.value
     else:
         cycle = max(end for chain in upper.ends_us for frame in chain for end in frame)
-    alone = lower if objective == "period" else run_through(workload, upper) or upper
+    alone = lower if objective == "period" else simulate(workload, upper) or upper
     networks = tuple(
         NetworkPlan(
             network.member.name,
@@ -294,7 +294,7 @@ def assemble_plans(
             for name, (low, high) in _utilisation(workload, upper, cycle).items()
         },
         loadables=CoreLoadables(slots, workload.max_loadables or 0),
-        pools=_pools(networks),
+        pools=_max_pool_bytes(networks),
         contention=contention,
         notes=tuple(
             _notes(
@@ -305,11 +305,11 @@ def assemble_plans(
                 mode.warning,
             )
         )
-        + _rewrites_not_used(placed, upper.places),
+        + _unused_rewrite_notes(placed, upper.places),
     )
 
 
-def _rewrites_not_used(
+def _unused_rewrite_notes(
     placed: Sequence[PlacedNetwork], places: Sequence[Sequence[int]]
 ) -> tuple[str, ...]:
     """Returns notes on the networks that are planned without their rewrites."""
@@ -324,11 +324,11 @@ def _rewrites_not_used(
     return tuple(found)
 
 
-def _plan(network: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
+def _network_plan(network: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
     """Returns the plan of a network that is placed by groups or by an own plan."""
     if places[0] < 0:
         own = network.plans[-1 - places[0]]
-        return _assembled(network, own.prepared, own.built, own.placing, objective)
+        return _assemble(network, own.prepared, own.built, own.placing, objective)
     problem = network.built.problem
     modes = [0] * len(problem.costs)
     for group, place in zip(network.groups.groups, places, strict=True):
@@ -346,10 +346,10 @@ def _plan(network: PlacedNetwork, places: Sequence[int], objective: str) -> Plan
             where=network.member.name,
             hint="remove max_transitions and min_loadable_layers",
         )
-    return _assembled(network, network.prepared, network.built, placing, objective)
+    return _assemble(network, network.prepared, network.built, placing, objective)
 
 
-def _assembled(
+def _assemble(
     network: PlacedNetwork,
     prepared: Prepared,
     built: BuiltProblem,
@@ -416,7 +416,7 @@ def build_timeline(
     for i, network in enumerate(placed):
         segment = {layer.name: layer.segment for layer in plans[i].layers}
         tasks = frame_tasks(workload, i, table.places[i])
-        names = _names(network, table.places[i], tasks)
+        names = _task_layers(network, table.places[i], tasks)
         for frame, (starts, ends) in enumerate(
             zip(table.starts_us[i], table.ends_us[i], strict=True)
         ):
@@ -442,7 +442,7 @@ def build_timeline(
     return tuple(sorted(found, key=lambda s: (s.start_us, s.device, s.network, s.frame)))
 
 
-def _names(
+def _task_layers(
     network: PlacedNetwork, places: Sequence[int], tasks: Sequence[DeviceTask]
 ) -> list[list[str]]:
     """Returns the layers of each task."""

@@ -1,6 +1,16 @@
 """Timetables of several chains on shared devices: the input (``Workload``), the best places and
 starts by CP-SAT (``timetable``), steady states without deadlines, and lower bounds. Times are in
 microseconds.
+
+Several networks on shared devices: the input and the timetable found.
+
+Each network is a chain of parts. A frame runs every part in order; all frames of a network run
+alike, so that each network needs a single set of engines. Adjacent parts of a chain on the same
+core form a loadable, which is not interrupted; other networks' work may run between any other two
+parts. A device runs a single task at a time.
+
+A network may also run by a route: a placement of the whole network with its own tasks, which need
+not end at the parts' borders.
 """
 
 from __future__ import annotations
@@ -21,17 +31,6 @@ from edgekit.solver.cpsat.timetable_model import (
     TimetableRequest,
     solve,
 )
-
-# Several networks on shared devices: the input and the timetable found.
-#
-# Each network is a chain of parts. A frame runs every part in order; all frames of a network run
-# alike, so that each network needs a single set of engines. Adjacent parts of a chain on the same
-# core form a loadable, which is not interrupted; other networks' work may run between any other two
-# parts. A device runs a single task at a time.
-#
-# A network may also run by a route: a placement of the whole network with its own tasks, which need
-# not end at the parts' borders.
-
 
 EFFORT = 20.0
 """Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""
@@ -281,7 +280,7 @@ class SearchLimit:
         return replace(self, effort=self.effort * share)
 
 
-def timetable(
+def solve_timetable(
     workload: Workload,
     objective: str,
     *,
@@ -322,7 +321,7 @@ def timetable(
 
 
 def timetable_value(workload: Workload, objective: str, table: Timetable) -> float:
-    """Returns the value of a timetable under an objective of :func:`timetable`."""
+    """Returns the value of a timetable under an objective of :func:`solve_timetable`."""
     if objective == "energy":
         return workload.energy_uj(table.places)
     if objective == "gpu_time":
@@ -337,7 +336,7 @@ def timetable_value(workload: Workload, objective: str, table: Timetable) -> flo
     )
 
 
-def best_places(
+def find_best_places(
     workload: Workload, *, limit: SearchLimit | None = None
 ) -> tuple[tuple[tuple[int, ...], ...], float, float] | None:
     """Returns the places with the smallest largest load of a device in a hyperperiod.
@@ -394,7 +393,9 @@ class _ScaledRequest:
             step = math.lcm(*workload.frames)
             hyper = step * math.ceil(float(whole) * units / step)
             self.unit_us = float(whole) / hyper
-        deadlines = [self._deadline_us(chain, horizon) for chain in workload.chains]
+        deadlines = [
+            horizon if chain.deadline_us is None else chain.deadline_us for chain in workload.chains
+        ]
         limits = [min(horizon, within * deadline) for deadline in deadlines]
         self.weights, self.longest_us, self.error = _weights(deadlines)
         goals = {"latency": "ratio", "makespan": "end", "load": "load"}
@@ -418,7 +419,7 @@ class _ScaledRequest:
             hyper=hyper,
             copies=copies,
             goal=goals.get(objective, "cost"),
-            most=self._most(within, horizon),
+            most=self._largest_goal(within, horizon),
             chains=[
                 self._chain(i, chain, hyper, limits[i], deadlines[i])
                 for i, chain in enumerate(workload.chains)
@@ -445,10 +446,7 @@ class _ScaledRequest:
         deadline = max((c.deadline_us or 0.0 for c in self.workload.chains), default=0.0)
         return 4 * max(total, longest, deadline) + 1
 
-    def _deadline_us(self, chain: NetworkChain, horizon: float) -> float:
-        return horizon if chain.deadline_us is None else chain.deadline_us
-
-    def _most(self, within: float, horizon: float) -> int:
+    def _largest_goal(self, within: float, horizon: float) -> int:
         if self.objective == "latency":
             return math.ceil(within * self.longest_us * (1 + self.error) / self.unit_us)
         return self.up(horizon * max(self.workload.frames))

@@ -36,7 +36,7 @@ def allows(
     return all(have[name] <= limit + TOLERANCE * abs(limit) for name, limit in goal.bounds.items())
 
 
-def better(candidate: Placing, best: Placing | None) -> bool:
+def is_better(candidate: Placing, best: Placing | None) -> bool:
     """Returns True if a placement's value is less, or equal with fewer transitions."""
     if best is None:
         return True
@@ -51,7 +51,7 @@ def _rank(placing: Placing) -> tuple[int, int, float, tuple[int, ...]]:
     return (count_transitions(placing.steps), len(placing.steps), round(total, 6), placing.modes)
 
 
-def paid_transfers(problem: PlacementProblem, modes: Sequence[int]) -> list[tuple[int, int]]:
+def find_paid_transfers(problem: PlacementProblem, modes: Sequence[int]) -> list[tuple[int, int]]:
     """Returns the transfers to pay, as indices of the border and of the border's transfer."""
     found = []
     for b, border in enumerate(problem.borders):
@@ -92,7 +92,7 @@ def settle(
     if problem.max_loadables is not None and max(slots.values(), default=0) > problem.max_loadables:
         return None
     if ways is None:
-        ways = _ways(problem, goal, loads, energy, paid_transfers(problem, modes))
+        ways = _ways(problem, goal, loads, energy, find_paid_transfers(problem, modes))
         if ways is None:
             return None
     for b, t, w in ways:
@@ -247,7 +247,7 @@ def evaluated(
     best: Placing | None = None
     for arrangement in orders.found:
         found = settle(problem, modes, arrangement.steps, goal)
-        if found and better(found, best):
+        if found and is_better(found, best):
             best = found
     return best, orders.exact
 
@@ -267,10 +267,10 @@ def swapped_modes(problem: PlacementProblem, first: int, second: int) -> tuple[i
 def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
     """Returns pairs of neighbouring cores that can be exchanged without any difference."""
     pairs = zip(problem.cores, problem.cores[1:], strict=False)
-    return tuple(pair for pair in pairs if _alike(problem, *pair))
+    return tuple(pair for pair in pairs if _are_alike(problem, *pair))
 
 
-def _alike(problem: PlacementProblem, first: int, second: int) -> bool:
+def _are_alike(problem: PlacementProblem, first: int, second: int) -> bool:
     image = swapped_modes(problem, first, second)
     if image is None or image[problem.outside] != problem.outside:
         return False
@@ -306,7 +306,9 @@ def _alike(problem: PlacementProblem, first: int, second: int) -> bool:
     return True
 
 
-def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[int, int]] | None:
+def merge_twin_cores(
+    problem: PlacementProblem,
+) -> tuple[PlacementProblem, Mapping[int, int]] | None:
     """Returns the problem with two twin cores merged, and the second core's modes.
 
     The merged core has the slots of both. This is a relaxation for goals that weigh both cores
@@ -334,7 +336,7 @@ def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[in
     return single, second
 
 
-def shared_out(
+def split_over_cores(
     problem: PlacementProblem, goal: Goal, single: Placing, second: Mapping[int, int]
 ) -> Iterator[Placing]:
     """Yields placements on both cores from a placement on the merged core, in its order.

@@ -1,5 +1,15 @@
 """Nodes that can share a loadable, and running orders of loadables and other nodes. A set of
 loadables is allowed if the graph over the loadables and all single nodes has no cycle.
+
+Running orders: the loadables of a placement's nodes, and the order of all steps.
+
+A set of loadables is allowed if the graph over all loadables and other single nodes has no cycle.
+Equivalently, a running order exists in which every loadable is one unbroken run. A search over the
+sets of finished nodes finds the orders that are not dominated in the loadables of every core and in
+the transitions. Without limits on a loadable, a run takes every ready node of its device (taking
+more never hurts), so the search is over the order of devices alone. If pools or a least size limit
+loadables, :class:`LoadablePacker` finds the possible sets, and the search may be cut short: then
+its answer is allowed, but maybe not the best.
 """
 
 from __future__ import annotations
@@ -10,17 +20,6 @@ from itertools import pairwise
 from math import ceil
 
 from edgekit.solver.problem import ExecutionStep, PlacementProblem
-
-# Running orders: the loadables of a placement's nodes, and the order of all steps.
-#
-# A set of loadables is allowed if the graph over all loadables and other single nodes has no cycle.
-# Equivalently, a running order exists in which every loadable is one unbroken run. A search over
-# the sets of finished nodes finds the orders that are not dominated in the loadables of every core
-# and in the transitions. Without limits on a loadable, a run takes every ready node of its device
-# (taking more never hurts), so the search is over the order of devices alone. If pools or a least
-# size limit loadables, :class:`LoadablePacker` finds the possible sets, and the search may be cut
-# short: then its answer is allowed, but maybe not the best.
-
 
 LABELS = 4_000  # in a search, before it is cut short
 SLACK = 1e-9  # relative, on a pool's limit
@@ -126,7 +125,11 @@ def arrange(
 
 def _search(problem: PlacementProblem, graph: NodeGraph, packer: LoadablePacker | None) -> Orders:
     ends, exact = _LabelSearch(problem, graph, packer).run()
-    return Orders(tuple(_finished(graph, label) for label in ends), exact)
+    found = []
+    for label in ends:
+        steps = tuple(ExecutionStep(device, graph.members(mask)) for device, mask in label.steps)
+        found.append(Arrangement(label.counts, max(0, label.changes), steps))
+    return Orders(tuple(found), exact)
 
 
 class _LabelSearch:
@@ -167,7 +170,7 @@ class _LabelSearch:
                 self.exact = False
                 following = sorted(following, key=lambda x: (-x.done.bit_count(), x.counts))[:50]
             layer = [label for label in following if label in self.undominated[self._key(label)]]
-        return _undominated(ends), self.exact
+        return _drop_dominated(ends), self.exact
 
     def _key(self, label: _Label) -> object:
         return label.done if self.packer and self.packer.min_size > 1 else None
@@ -227,7 +230,7 @@ class _LabelSearch:
         return self.devices
 
 
-def _undominated(labels: Sequence[_Label]) -> list[_Label]:
+def _drop_dominated(labels: Sequence[_Label]) -> list[_Label]:
     best: dict[tuple[tuple[int, ...], int], _Label] = {}
     for label in labels:
         best.setdefault((label.counts, label.changes), label)
@@ -239,11 +242,6 @@ def _undominated(labels: Sequence[_Label]) -> list[_Label]:
             for k in best
         )
     ]
-
-
-def _finished(graph: NodeGraph, label: _Label) -> Arrangement:
-    steps = tuple(ExecutionStep(device, graph.members(mask)) for device, mask in label.steps)
-    return Arrangement(label.counts, max(0, label.changes), steps)
 
 
 def least_loadables(
@@ -301,18 +299,18 @@ class LoadablePacker:
     def allows(self, nodes: Sequence[int]) -> bool:
         """Returns True if nodes of the problem can form a loadable."""
         mask = sum(1 << v for v in nodes)
-        return self._fitting(mask) and self._large(mask)
+        return self._fits_mask(mask) and self._is_large_enough(mask)
 
     def _members(self, mask: int) -> list[int]:
         return [v for v in range(len(self.before)) if mask >> v & 1 and v not in self.wild]
 
-    def _fitting(self, mask: int) -> bool:
+    def _fits_mask(self, mask: int) -> bool:
         known = self._fits.get(mask)
         if known is None:
             known = self._fits[mask] = fits(self.problem, self._members(mask))
         return known
 
-    def _large(self, mask: int) -> bool:
+    def _is_large_enough(self, mask: int) -> bool:
         sizes = self.problem.sizes
         return sum(sizes[v] if sizes else 1 for v in self._members(mask)) >= self.min_size
 
@@ -323,21 +321,21 @@ class LoadablePacker:
         least size only sets that cannot take another node are returned.
         """
         small = self.min_size > 1
-        if not small and self._fitting(ready):
+        if not small and self._fits_mask(ready):
             return (ready,), True
-        key = (ready, done if small else done & self._needed(ready))
+        key = (ready, done if small else done & self._predecessors(ready))
         if key not in self._found:
-            self._found[key] = self._every(ready, done, small)
+            self._found[key] = self._enumerate_sets(ready, done, small)
         return self._found[key]
 
-    def _needed(self, mask: int) -> int:
+    def _predecessors(self, mask: int) -> int:
         needed = 0
         for i, before in enumerate(self.before):
             if mask >> i & 1:
                 needed |= before
         return needed
 
-    def _every(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
+    def _enumerate_sets(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
         """Enumerates the sets of ready nodes that are closed and fit, each once."""
         order = [i for i in range(len(self.before)) if ready >> i & 1]
         found: list[int] = []
@@ -354,39 +352,39 @@ class LoadablePacker:
                 if not taken:
                     continue
                 if small:
-                    if self._large(taken):
+                    if self._is_large_enough(taken):
                         found.append(taken)
-                elif not self._growing(order, taken, done):
+                elif not self._can_grow(order, taken, done):
                     found.append(taken)
                 continue
             i = order[position]
             bit = 1 << i
             stack.append((position + 1, taken, left | bit))
-            if self.before[i] & ~(done | taken) == 0 and self._fitting(taken | bit):
+            if self.before[i] & ~(done | taken) == 0 and self._fits_mask(taken | bit):
                 stack.append((position + 1, taken | bit, left))
         self._effort += looked
         found.sort(key=lambda mask: (-mask.bit_count(), mask))
         return tuple(found), whole
 
-    def _growing(self, order: Sequence[int], taken: int, done: int) -> bool:
+    def _can_grow(self, order: Sequence[int], taken: int, done: int) -> bool:
         """Returns True if another node fits."""
         return any(
             not taken >> i & 1
             and self.before[i] & ~(done | taken) == 0
-            and self._fitting(taken | 1 << i)
+            and self._fits_mask(taken | 1 << i)
             for i in order
         )
 
 
-# Cuts for a least size of loadables: the nodes that a small loadable could be joined with.
-#
-# If connected nodes of a core have no neighbour on it, such a node can share a loadable only with
-# nodes that no path through a neighbour joins with it (convexity). As long as the neighbours are on
-# other devices, the nodes in reach must make up the least size.
-
-
 class Reach:
-    """Ancestors and descendants by node, as bit masks that include the node."""
+    """Ancestors and descendants by node, as bit masks that include the node.
+
+    Cuts for a least size of loadables: the nodes that a small loadable could be joined with.
+
+    If connected nodes of a core have no neighbour on it, such a node can share a loadable only with
+    nodes that no path through a neighbour joins with it (convexity). As long as the neighbours are
+    on other devices, the nodes in reach must make up the least size.
+    """
 
     def __init__(self, problem: PlacementProblem) -> None:
         count = len(problem.costs)

@@ -1,6 +1,14 @@
 """The exact optimiser: a relaxation, the exact value of its placements, and cuts until the gap
 between both is closed (``minimise``). Also the Pareto front of two metrics, with each point proved
 (``pareto``), and the smallest set of constraints that conflict.
+
+With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few hundred
+nodes are proved in a second. With more cores the paths of a core bound its loadables from below,
+but all loadables need a common order as well, and pools and least sizes can require more loadables.
+If a solution violates this, a combinatorial Benders cut over the few nodes that force it is added
+(Hooker and Ottosson, 2003), until a solution is valid. A gap that is still open then, for example
+if pools bind, goes to the formulation over steps (``cpsat.running_order``), which contains all
+constraints, with the bound and the placement found so far.
 """
 
 from __future__ import annotations
@@ -14,17 +22,16 @@ from typing import TypeVar
 
 from edgekit.errors import UsageError
 from edgekit.solver.evaluation import (
-    as_one_core,
-    better,
     evaluate,
     evaluated,
-    shared_out,
+    is_better,
+    merge_twin_cores,
+    split_over_cores,
     twin_cores,
 )
 from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
-    Cost,
     Effort,
     Goal,
     Optimum,
@@ -35,16 +42,6 @@ from edgekit.solver.problem import (
 )
 from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
-
-# With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few
-# hundred nodes are proved in a second. With more cores the paths of a core bound its loadables
-# from below, but all loadables need a common order as well, and pools and least sizes can require
-# more loadables. If a solution violates this, a combinatorial Benders cut over the few nodes that
-# force it is added (Hooker and Ottosson, 2003), until a solution is valid. A gap that is still
-# open then, for example if pools bind, goes to the formulation over steps
-# (``cpsat.running_order``), which contains all constraints, with the bound and the placement found
-# so far.
-
 
 ROUNDS = 40  # cuts before the steps are tried
 EXACT_GAP = 1e-7
@@ -136,9 +133,9 @@ class _Solver:
         """Tries the methods in sequence until one proves the best placement."""
         if any(all(cost is None for cost in row) for row in self.problem.costs):
             return Optimum(None, INFINITY)
-        for modes in (*starts, *self._plain()):
+        for modes in (*starts, *self._start_modes()):
             self.take(evaluated(self.problem, modes, self.goal)[0])
-        for way in (self._as_one_core, self._relaxed, self._steps):
+        for way in (self._solve_merged_cores, self._solve_relaxation, self._solve_steps):
             self._report()
             way()
             if self.done(max(self.close, self.enough)) or self.effort.over:
@@ -147,7 +144,7 @@ class _Solver:
             return Optimum(self.best, min(self.bound, self.best.value))
         return Optimum(None, self.bound)
 
-    def _plain(self) -> list[list[int]]:
+    def _start_modes(self) -> list[list[int]]:
         """Returns placements without cores: a mode for all nodes that allow it, else the cheapest.
 
         Of many modes (if every layer has its own formats) those of the most nodes are tried: a mode
@@ -156,7 +153,11 @@ class _Solver:
         problem = self.problem
         cheapest = [
             min(
-                (problem.device(m) in problem.cores, self._value_of(cost), m)
+                (
+                    problem.device(m) in problem.cores,
+                    self.goal.value(cost.load_us, cost.energy_uj),
+                    m,
+                )
                 for m, cost in enumerate(row)
                 if cost is not None
             )[-1]
@@ -174,9 +175,6 @@ class _Solver:
                 found.append(modes)
         return found
 
-    def _value_of(self, cost: Cost) -> float:
-        return self.goal.value(cost.load_us, cost.energy_uj)
-
     def done(self, gap: float) -> bool:
         """Returns True if the best placement, or that none exists, is proven to a gap."""
         if self.best is None:
@@ -185,15 +183,15 @@ class _Solver:
 
     def take(self, found: Placing | None) -> None:
         """Keeps a placement if it is better."""
-        if found and better(found, self.best):
+        if found and is_better(found, self.best):
             self.best = found
 
-    def _as_one_core(self) -> None:
+    def _solve_merged_cores(self) -> None:
         """Solves identical cores that run in sequence as one core with the slots of all."""
         weights = self.goal.weights
         if weights is None or "period_us" in self.goal.bounds:
             return
-        single = as_one_core(self.problem)
+        single = merge_twin_cores(self.problem)
         if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
             return
         report = self.progress and self._report_part
@@ -202,12 +200,12 @@ class _Solver:
         self.bound = max(self.bound, single_core.bound)
         if single_core.best is None:
             return
-        for placing in shared_out(self.problem, self.goal, single_core.best, single[1]):
+        for placing in split_over_cores(self.problem, self.goal, single_core.best, single[1]):
             self.take(placing)
         if not self.done(self.close):
             self.take(evaluate(self.problem, single_core.best.modes, self.goal))
 
-    def _relaxed(self) -> None:
+    def _solve_relaxation(self) -> None:
         """Solves the relaxation with cuts, which is enough for most goals."""
         gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
         self._search(Relaxation(self.problem, self.goal), gap)
@@ -256,14 +254,14 @@ class _Solver:
         devices = [self.problem.device(m) for m in modes]
         problem = replace(self.problem, max_loadables=None, max_transitions=None)
         cores = [core for core in problem.cores if core in devices]
-        total = _fewest(problem, devices)
+        total = _fewest_loadables(problem, devices)
         if not cores or total is None:
             return False
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
         wild: list[int] = []
         for v in range(len(devices)):  # keep only nodes that increase the number of loadables
-            if _fewest(problem, devices, (*wild, v)) == total:
+            if _fewest_loadables(problem, devices, (*wild, v)) == total:
                 wild.append(v)
         forcing = {v: device for v, device in enumerate(devices) if v not in wild}
         model.require_loadables(problem.cores, forcing, total)
@@ -273,7 +271,7 @@ class _Solver:
             model.require_loadables(problem.cores, swapped, total)
         return True
 
-    def _steps(self) -> None:
+    def _solve_steps(self) -> None:
         from edgekit.solver.cpsat.running_order import solve_steps
 
         found = solve_steps(
@@ -299,7 +297,7 @@ class _Solver:
             self.progress(best, min(max(bound, self.bound), best))
 
 
-def _fewest(
+def _fewest_loadables(
     problem: PlacementProblem, devices: Sequence[int], wild: Sequence[int] = ()
 ) -> int | None:
     """Returns the fewest loadables on all cores together; None if unknown."""
@@ -309,17 +307,14 @@ def _fewest(
     return min((sum(order.counts) for order in orders.found), default=None)
 
 
-# The exact Pareto front of two metrics, with each point proved.
-#
-# Further points can only be in boxes between two neighbours of the front. The largest box is
-# halved: the best point of its lower half and the best point above that leave two smaller boxes
-# (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
-# left, and evenly thinned, to a known resolution, if the limit is reached first.
-
-
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
     """A placement of the front.
+
+    Further points can only be in boxes between two neighbours of the front. The largest box is
+    halved: the best point of its lower half and the best point above that leave two smaller boxes
+    (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
+    left, and evenly thinned, to a known resolution, if the limit is reached first.
 
     Attributes:
         placing: The placement.
@@ -515,17 +510,14 @@ class _FrontSearch:
         return metrics(self.problem, placing.load_us, placing.energy_uj)[name]
 
 
-# The smallest set of constraints that cannot hold together.
-#
-# A superset of a conflicting set conflicts, too. So a deletion filter finds a set in which every
-# constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section 6.2),
-# and smaller sets are then tried by size.
-
-
 def smallest_conflict(
     constraints: Sequence[T], fails: Callable[[Sequence[T]], bool]
 ) -> tuple[list[T], bool]:
     """Returns a smallest conflicting set, and True if all smaller sets were tried.
+
+    A superset of a conflicting set conflicts, too. So a deletion filter finds a set in which every
+    constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section
+    6.2), and smaller sets are then tried by size.
 
     Args:
         constraints: All constraints, which together conflict; the first are dropped first.

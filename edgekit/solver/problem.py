@@ -2,6 +2,17 @@
 transfers, the constraints, and a placement. Times are in microseconds.
 Also the remaining effort of a search (``Effort``), and the scaling of loads and energies for
 solvers (``Units``).
+
+Nodes are kernels of a network, or groups of kernels. Every node gets one mode (a device and the
+tensor formats it reads and writes there). Costs are vectors of loads, so that every objective is a
+weighted sum of loads or their maximum:
+
+- latency: all nodes in sequence, the sum of all loads;
+- period: one plan in steady state, the largest load of a device; if devices slow each other down
+  while they work at once, the largest of several weighted sums of loads
+  (``PlacementProblem.shares``);
+- gpu_time: the load of the GPU;
+- energy: a separate sum.
 """
 
 from __future__ import annotations
@@ -13,18 +24,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import combinations
 from typing import TypeVar, overload
-
-# Nodes are kernels of a network, or groups of kernels.
-# Every node gets one mode (a device and the tensor formats it reads and writes there). Costs are
-# vectors of loads, so that every objective is a weighted sum of loads or their maximum:
-#
-# - latency: all nodes in sequence, the sum of all loads;
-# - period: one plan in steady state, the largest load of a device; if devices slow each other down
-# while they work at once, the largest of several weighted sums of loads
-# (``PlacementProblem.shares``);
-# - gpu_time: the load of the GPU;
-# - energy: a separate sum.
-
 
 OPTIMAL_GAP = 1e-4
 """Relative gap to the proven bound up to which an answer is called optimal (docs/placement.md)."""
@@ -39,6 +38,14 @@ LEAST_S = 10.0
 LEAST, MOST = 2.0, 2.0**22  # totals that are not scaled
 AIM = 12  # the binary exponent of scaled totals
 T = TypeVar("T")
+#: The metric of each objective of one plan.
+METRIC = {
+    "latency": "latency_us",
+    "energy": "energy_uj",
+    "gpu_time": "gpu_us",
+    "period": "period_us",
+    "throughput": "period_us",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,16 +258,6 @@ class Optimum:
     clocked: bool = False
 
 
-#: The metric of each objective of one plan.
-METRIC = {
-    "latency": "latency_us",
-    "energy": "energy_uj",
-    "gpu_time": "gpu_us",
-    "period": "period_us",
-    "throughput": "period_us",
-}
-
-
 def metrics(
     problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
 ) -> dict[str, float]:
@@ -324,15 +321,12 @@ def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
     return tuple(rows[r][-1] / rows[r][r] for r in range(count))
 
 
-# The remaining effort of a search, counted the same on every machine.
-#
-# A unit is about a second on a free core of 2024, but it counts work: CP-SAT's deterministic time,
-# simplex iterations, sets tried.
-# The wall clock ends a search only after ``CLOCK`` times as many seconds.
-
-
 class Effort:
     """The remaining effort of a search or of a part; a part also spends the whole's units.
+
+    A unit is about a second on a free core of 2024, but it counts work: CP-SAT's deterministic
+    time, simplex iterations, sets tried. The wall clock ends a search only after ``CLOCK`` times as
+    many seconds.
 
     Attributes:
         left: Units left.
@@ -386,15 +380,13 @@ class Effort:
         return max(0.1, self.ends - time.monotonic())
 
 
-# Loads and energies in units that suit solvers.
-#
-# The tolerances of GLOP are absolute, and sums of CP-SAT must stay below 1e13. Totals far larger or
-# smaller than a few thousand are therefore scaled by a power of two for solvers, and results are
-# scaled back: this is exact.
-
-
 def _exponent(total: float) -> int:
-    """Returns the exponent of the power of two that scales a total to a suitable size."""
+    """Returns the exponent of the power of two that scales a total to a suitable size.
+
+    The tolerances of GLOP are absolute, and sums of CP-SAT must stay below 1e13. Totals far larger
+    or smaller than a few thousand are therefore scaled by a power of two for solvers, and results
+    are scaled back: this is exact.
+    """
     if total == 0 or LEAST <= total <= MOST or not math.isfinite(total):
         return 0
     return AIM - math.frexp(total)[1]

@@ -1,6 +1,14 @@
 """The relaxation of a placement problem as an integer programme: a binary variable per node and
 mode, transfers as cuts or flows, running orders as numbers of runs. With one core and no memory
 pools it is exact.
+
+The relaxation of a placement problem as a mixed-integer programme.
+
+Variables: a binary per node and mode; a continuous variable per transfer; per node and core a
+level, the number of loadables entered on a path to the node; per core the number of loadables. With
+one core and no pools the number of loadables is the largest number of entries into the core along
+any path. Then the programme is exact, linear and without big constants; it is nearly a minimum cut.
+With more cores, pools or a least size it is a lower bound (see ``optimiser``).
 """
 
 from __future__ import annotations
@@ -11,15 +19,6 @@ from itertools import combinations, pairwise
 from edgekit.solver.evaluation import state_goal, twin_cores, useful_ways
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, PlacementProblem, Transfer
 from edgekit.solver.program import Expression, Program, Solution
-
-# The relaxation of a placement problem as a mixed-integer programme.
-#
-# Variables: a binary per node and mode; a continuous variable per transfer; per node and core a
-# level, the number of loadables entered on a path to the node; per core the number of loadables.
-# With one core and no pools the number of loadables is the largest number of entries into the core
-# along any path. Then the programme is exact, linear and without big constants; it is nearly a
-# minimum cut. With more cores, pools or a least size it is a lower bound (see ``optimiser``).
-
 
 OBJECTIVE_SCALE = 1e5  # the solvers' tolerances are absolute: costs are scaled to this sum
 TIE = 2e-7  # of the objective's scale, per transition: below every gap that counts as optimal
@@ -41,12 +40,14 @@ class Relaxation:
         self._levels: dict[int, list[int]] = {}
         self._loads = [Expression() for _ in range(len(problem.devices) + 1)]
         self._energy = Expression()
-        self.edges = TransferRows(self.program, self.inside, self._allowed)
+        self.edges = TransferRows(self.program, self.inside, self._allowed_modes)
         self._nodes()
         for border in problem.borders:
-            self._border(border)
+            spent = [self._pay_transfer(transfer) for transfer in border.transfers]
+            for user in (*border.consumers, *([OUTSIDE] if border.output else [])):
+                self.edges.state(border, user, spent)
         for core in problem.cores:
-            self._core(core)
+            self._add_core(core)
         limit_runs(problem, self.program, self.on)
         self._objective(ties)
 
@@ -93,16 +94,10 @@ class Relaxation:
             return Expression()
         return self.inside(v, [m for m in self.modes[v] if self.problem.device(m) == device])
 
-    def _border(self, border: Border) -> None:
-        users = [*border.consumers, *([OUTSIDE] if border.output else [])]
-        spent = [self._paid(transfer) for transfer in border.transfers]
-        for user in users:
-            self.edges.state(border, user, spent)
-
-    def _allowed(self, v: int) -> list[int]:
+    def _allowed_modes(self, v: int) -> list[int]:
         return [self.problem.outside] if v == OUTSIDE else sorted(self.modes[v])
 
-    def _paid(self, transfer: Transfer) -> Expression:
+    def _pay_transfer(self, transfer: Transfer) -> Expression:
         """Returns an expression that is 1 if a transfer is paid, and adds its cost."""
         ways = useful_ways(transfer.ways, self.goal)
         paid = Expression()
@@ -112,7 +107,7 @@ class Relaxation:
             self._pay(transfer.ways[w], Expression({variable: 1.0}))
         return paid
 
-    def _core(self, core: int) -> None:
+    def _add_core(self, core: int) -> None:
         problem, program = self.problem, self.program
         packed = bool(problem.pools) or problem.min_size > 1
         nodes = range(len(problem.costs))
@@ -289,15 +284,15 @@ class Relaxation:
         return value / self.scale + self.constant
 
 
-# The cost of a tensor's transfers, as rows: between two kinds of modes a cut, else a flow.
-#
-# If neither end has more than two kinds of modes, a transfer is at least the difference of two
-# sums of binaries. Between more kinds the rows are the edge's flow from the producer's modes to the
-# consumer's (the local polytope), which is tight on trees.
-
-
 class TransferRows:
-    """Adds the rows of edges to a programme."""
+    """Adds the rows of edges to a programme.
+
+    The cost of a tensor's transfers, as rows: between two kinds of modes a cut, else a flow.
+
+    If neither end has more than two kinds of modes, a transfer is at least the difference of two
+    sums of binaries. Between more kinds the rows are the edge's flow from the producer's modes to
+    the consumer's (the local polytope), which is tight on trees.
+    """
 
     def __init__(
         self,
@@ -403,14 +398,12 @@ def _classes(
     return list(found.values())
 
 
-# Rows for the running order: few device changes.
-#
-# A running order with ``n`` changes has ``n + 1`` runs, each on one device. With two devices the
-# longest alternating path gives the number of runs; with more, every run gets a device.
-
-
 def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
-    """Adds the rows of ``max_transitions``."""
+    """Adds the rows of ``max_transitions``.
+
+    A running order with ``n`` changes has ``n + 1`` runs, each on one device. With two devices the
+    longest alternating path gives the number of runs; with more, every run gets a device.
+    """
     nodes = tuple(range(len(problem.costs)))
     devices = sorted(
         {problem.device(m) for row in problem.costs for m, cost in enumerate(row) if cost}

@@ -1,6 +1,18 @@
 """Throughput: the mix of plans with the most frames a second, each plan on the GPU and at most
 one core. Frames may use different plans, so the steady state is a linear programme over plans
 with column generation; plans of a core share its slots for loadables.
+
+Frames may use different plans, so the steady state is a linear programme over plans: maximise the
+sum of their rates such that each device works at most a second per second. If devices slow each
+other down, the second is divided among the sets of devices that work at once
+(``PlacementProblem.together``), which keeps the programme linear. Its columns are generated on
+demand (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
+optimiser, which returns the plan of the highest value, or proves that none is missing. Identical
+cores are one resource with their number as capacity; each plan is then mirrored over the cores.
+
+The bound is for mixes in which each plan has all slots of its core. Plans of a core share its
+slots, so if the best mix needs more, :func:`choose_plans` chooses among the plans found; the bound
+stays the bound without sharing.
 """
 
 from __future__ import annotations
@@ -13,19 +25,6 @@ from edgekit.solver.evaluation import evaluate, swapped_modes, twin_cores
 from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
 from edgekit.solver.program import INFINITY, Expression, Program
-
-# Frames may use different plans, so the steady state is a linear programme over plans: maximise
-# the sum of their rates such that each device works at most a second per second. If devices slow
-# each other down, the second is divided among the sets of devices that work at once
-# (``PlacementProblem.together``), which keeps the programme linear. Its columns are generated on
-# demand (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
-# optimiser, which returns the plan of the highest value, or proves that none is missing. Identical
-# cores are one resource with their number as capacity; each plan is then mirrored over the cores.
-#
-# The bound is for mixes in which each plan has all slots of its core. Plans of a core share its
-# slots, so if the best mix needs more, :func:`sharing` chooses among the plans found; the bound
-# stays the bound without sharing.
-
 
 ENOUGH = 1e-6  # relative distance to the bound at which the search for plans ends
 ROUNDS = 60
@@ -85,28 +84,28 @@ def mix_plans(
             ("plan.limit").
     """
     effort = Effort(seconds)
-    lanes = _lanes(problem)
-    columns = _known(problem, lanes, bounds, known)
-    rates, bound, unsettled = _generate(lanes, columns, bounds, effort, progress)
+    lanes = _make_lanes(problem)
+    columns = _known_columns(problem, lanes, bounds, known)
+    rates, bound, unsettled = _generate_columns(lanes, columns, bounds, effort, progress)
     if not columns and unsettled:
-        raise _ended()
+        raise _search_limit_error()
     if not columns:
         return None
     parts = _mixed_by_symmetry(problem, lanes, columns, rates, bounds)
     total = sum(rates)
     slots = problem.max_loadables
-    if slots is not None and any(_slots(parts, core) > slots for core in problem.cores):
-        found = _sharing(problem, lanes, columns, rates, bound, bounds, effort)
+    if slots is not None and any(_count_loadables(parts, core) > slots for core in problem.cores):
+        found = _mix_within_slots(problem, lanes, columns, rates, bound, bounds, effort)
         if found is None:
-            raise _ended()
+            raise _search_limit_error()
         parts, total = found
     quick: list[MixPart] = []
     if slack:
-        quick = _quicker(problem, lanes, columns, parts, (1 - slack) * total, bounds)
+        quick = _quicker_mix(problem, lanes, columns, parts, (1 - slack) * total, bounds)
     return Mix(tuple(parts), 1e6 * total, 1e6 * max(bound, total), effort.clocked, tuple(quick))
 
 
-def _quicker(
+def _quicker_mix(
     problem: PlacementProblem,
     lanes: Sequence[CoreLane],
     columns: Sequence[PlanColumn],
@@ -132,12 +131,12 @@ def _quicker(
             continue
         found = _mixed_by_symmetry(problem, lanes, few, rates, bounds)
         slots = problem.max_loadables
-        if slots is None or all(_slots(found, core) <= slots for core in problem.cores):
+        if slots is None or all(_count_loadables(found, core) <= slots for core in problem.cores):
             return found
     return []
 
 
-def _ended() -> GateError:
+def _search_limit_error() -> GateError:
     return GateError(
         "no placement was found within the solver's limits, but one may exist",
         code="plan.limit",
@@ -145,7 +144,7 @@ def _ended() -> GateError:
     )
 
 
-def _lanes(problem: PlacementProblem) -> list[CoreLane]:
+def _make_lanes(problem: PlacementProblem) -> list[CoreLane]:
     """Returns groups of identical cores; a single lane without a core if there are no cores."""
     shared = tuple(d for d in range(len(problem.devices)) if d not in problem.cores)
     if not problem.cores:
@@ -157,10 +156,10 @@ def _lanes(problem: PlacementProblem) -> list[CoreLane]:
             groups[-1].append(core)
         else:
             groups.append([core])
-    return [CoreLane(_only(problem, group[0]), tuple(group), shared) for group in groups]
+    return [CoreLane(_keep_core(problem, group[0]), tuple(group), shared) for group in groups]
 
 
-def _only(problem: PlacementProblem, core: int) -> PlacementProblem:
+def _keep_core(problem: PlacementProblem, core: int) -> PlacementProblem:
     """Returns the problem without its other cores."""
     others = set(problem.cores) - {core}
     return replace(
@@ -173,7 +172,7 @@ def _only(problem: PlacementProblem, core: int) -> PlacementProblem:
     )
 
 
-def _known(
+def _known_columns(
     problem: PlacementProblem,
     lanes: Sequence[CoreLane],
     bounds: Mapping[str, float],
@@ -188,20 +187,22 @@ def _known(
                 continue
             modes = placing.modes
             if used and used != {lane.cores[0]}:
-                modes = _on(problem, modes, used.pop(), lane.cores[0])
+                modes = _move_modes(problem, modes, used.pop(), lane.cores[0])
             own = evaluate(lane.problem, modes, goal)
             if own and not any(own.load_us == c.placing.load_us for c in found):
                 found.append(PlanColumn(number, own, goal))
     return found
 
 
-def _on(problem: PlacementProblem, modes: Sequence[int], core: int, other: int) -> tuple[int, ...]:
+def _move_modes(
+    problem: PlacementProblem, modes: Sequence[int], core: int, other: int
+) -> tuple[int, ...]:
     image = swapped_modes(problem, core, other)
     assert image is not None
     return tuple(image[m] for m in modes)
 
 
-def _generate(
+def _generate_columns(
     lanes: Sequence[CoreLane],
     columns: list[PlanColumn],
     bounds: Mapping[str, float],
@@ -244,7 +245,7 @@ def _generate(
     return rates, bound, unsettled
 
 
-def _slots(parts: Sequence[MixPart], core: int) -> int:
+def _count_loadables(parts: Sequence[MixPart], core: int) -> int:
     return sum(step.device == core for part in parts for step in part.placing.steps)
 
 
@@ -264,11 +265,13 @@ def _mixed_by_symmetry(
         idle = not any(step.device in problem.cores for step in column.placing.steps)
         cores = lane.cores[:1] if idle else lane.cores
         for core in cores or (None,):
-            wanted.append((_moved(problem, lane, column, core, bounds), rate / max(1, len(cores))))
-    return _parts(wanted)
+            wanted.append(
+                (_move_plan(problem, lane, column, core, bounds), rate / max(1, len(cores)))
+            )
+    return _join_parts(wanted)
 
 
-def _moved(
+def _move_plan(
     problem: PlacementProblem,
     lane: CoreLane,
     column: PlanColumn,
@@ -278,15 +281,15 @@ def _moved(
     """Returns a column's plan on another core of its lane."""
     if core is None or core == lane.cores[0]:
         return column.placing
-    modes = _on(problem, column.placing.modes, lane.cores[0], core)
+    modes = _move_modes(problem, column.placing.modes, lane.cores[0], core)
     weights = list(column.goal.weights or ())
     weights[core], weights[lane.cores[0]] = weights[lane.cores[0]], weights[core]
-    placing = evaluate(_only(problem, core), modes, Goal(tuple(weights), bounds=bounds))
+    placing = evaluate(_keep_core(problem, core), modes, Goal(tuple(weights), bounds=bounds))
     assert placing is not None  # the cores are identical
     return placing
 
 
-def _parts(wanted: Sequence[tuple[Placing, float]]) -> list[MixPart]:
+def _join_parts(wanted: Sequence[tuple[Placing, float]]) -> list[MixPart]:
     """Returns plans with shares of the whole, the largest first, equal plans joined."""
     total = sum(rate for _, rate in wanted)
     shares: dict[tuple[int, ...], tuple[float, Placing]] = {}
@@ -296,7 +299,7 @@ def _parts(wanted: Sequence[tuple[Placing, float]]) -> list[MixPart]:
     return sorted(parts, key=lambda part: (-round(part.share, 9), part.placing.modes))
 
 
-def _sharing(
+def _mix_within_slots(
     problem: PlacementProblem,
     lanes: Sequence[CoreLane],
     columns: list[PlanColumn],
@@ -309,18 +312,18 @@ def _sharing(
     slots = problem.max_loadables or 0
     total = sum(rates)
     leading = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * total]
-    chosen = sharing(lanes, columns, slots)
+    chosen = choose_plans(lanes, columns, slots)
     splits = min(slots, SPLITS) // 2
     for i in range(splits + 1):
         few = i * slots // max(1, 2 * splits)
         for limit in (few, slots - few):
             _extend(lanes, columns, [], limit, bounds, effort)
-        chosen = sharing(lanes, columns, slots)
+        chosen = choose_plans(lanes, columns, slots)
         if sum(rate for _, _, rate in chosen) >= bound * (1 - SHARING_GAP):
             break
     if sum(rate for _, _, rate in chosen) < bound * (1 - SHARING_GAP):
-        _balanced(lanes, columns, bounds, effort)
-        chosen = sharing(lanes, columns, slots)
+        _balance_columns(lanes, columns, bounds, effort)
+        chosen = choose_plans(lanes, columns, slots)
     tried: list[PlanColumn] = []
     for _ in range(ALTERNATIONS):
         if sum(rate for _, _, rate in chosen) >= bound * (1 - SHARING_GAP):
@@ -330,18 +333,18 @@ def _sharing(
                 tried.append(column)
                 limit = slots - column.slots(lanes)
                 _extend(lanes, columns, [column], limit, bounds, effort)
-        chosen = sharing(lanes, columns, slots)
+        chosen = choose_plans(lanes, columns, slots)
         leading = [column for column, _, _ in chosen]
     if not chosen:
         return None
     wanted = [
-        (_moved(problem, lanes[column.lane], column, core, bounds), rate)
+        (_move_plan(problem, lanes[column.lane], column, core, bounds), rate)
         for column, core, rate in chosen
     ]
-    return _parts(wanted), sum(rate for _, rate in wanted)
+    return _join_parts(wanted), sum(rate for _, rate in wanted)
 
 
-def _balanced(
+def _balance_columns(
     lanes: Sequence[CoreLane],
     columns: list[PlanColumn],
     bounds: Mapping[str, float],
@@ -368,18 +371,17 @@ def _extend(
     """Adds the plans of at most ``limit`` loadables that are best together with others."""
     fewer = [replace(lane, problem=replace(lane.problem, max_loadables=limit)) for lane in lanes]
     more = list(others)
-    _generate(fewer, more, bounds, effort)
+    _generate_columns(fewer, more, bounds, effort)
     columns += [c for c in more if not any(c.same(other) for other in columns)]
-
-
-# The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
-#
-# Resources are the devices other than cores, then a resource for each lane of cores.
 
 
 @dataclass(frozen=True, slots=True)
 class CoreLane:
     """A group of identical cores, with the problem reduced to the first core.
+
+    The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
+
+    Resources are the devices other than cores, then a resource for each lane of cores.
 
     ``shared`` are the devices that the plans of every lane use.
     """
@@ -488,7 +490,7 @@ def best_rates(
 ChosenPlan = tuple[PlanColumn, "int | None", float]
 
 
-def sharing(
+def choose_plans(
     lanes: Sequence[CoreLane], columns: Sequence[PlanColumn], slots: int
 ) -> list[ChosenPlan]:
     """Returns plans with the core and the rate (frames a microsecond) of each.
@@ -502,12 +504,12 @@ def sharing(
     for column in columns:
         cores = lanes[column.lane].cores if column.slots(lanes) else ()
         options += [(column, core) for core in cores or (None,)]
-    picked = _solve(lanes, options, slots)
+    picked = _solve_rates(lanes, options, slots)
     # Solve again without the others: a basic solution has at most as many plans as devices.
-    return _solve(lanes, [(column, core) for column, core, _ in picked], None)
+    return _solve_rates(lanes, [(column, core) for column, core, _ in picked], None)
 
 
-def _solve(
+def _solve_rates(
     lanes: Sequence[CoreLane],
     options: Sequence[tuple[PlanColumn, int | None]],
     slots: int | None,

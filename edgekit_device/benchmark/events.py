@@ -84,7 +84,7 @@ class EventPairs:
         self._now.append((phase, first, last))
         return first, last
 
-    def enqueued(self, seconds: float) -> None:
+    def add_enqueue(self, seconds: float) -> None:
         """Adds the host's time in an enqueue."""
         self._enqueue += seconds
         self._enqueued = True

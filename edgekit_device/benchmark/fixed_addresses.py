@@ -36,7 +36,7 @@ def find_obstacle(model: Model, *, graph: bool) -> str:
             return "a CUDA graph cannot contain what runs on {}".format(" and ".join(on_dla))
     for segment in segments:
         engine = model.engines[segment.engine, segment.device]
-        if not hasattr(engine, "held"):
+        if not hasattr(engine, "hold_context"):
             return "segment {} on {} is not a TensorRT plan".format(segment.index, segment.device)
         if engine.unsized:
             return "the size of {!r} depends on values".format(engine.unsized[0][:80])
@@ -121,7 +121,7 @@ class FixedLane:
                         hint="measure without a CUDA graph and with transfers",
                     )
                 feeds[io.name] = made
-            contexts.append(self._open.enter_context(engine.held(feeds, where)))
+            contexts.append(self._open.enter_context(engine.hold_context(feeds, where)))
             for name in segment.outputs:
                 self._tensors[name] = contexts[-1].outputs[name]
         return contexts
@@ -215,7 +215,7 @@ class FixedLane:
             self._cuda.record(first, self._stream)
             called = time.perf_counter()
             work()
-            marks.enqueued(time.perf_counter() - called)
+            marks.add_enqueue(time.perf_counter() - called)
             self._cuda.record(last, self._stream)
             pairs.append((first, last))
         return pairs

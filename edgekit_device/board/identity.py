@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 # distributions that contain the package, the most likely on a Jetson first
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
 LOADER = "loader.pyz"
-"""What a zipapp of this package is called where its name need not say its digest."""
+"""Name of the zipapp in folders that keep a single one."""
 BOARD_FACTS = "board.json"
-"""File below ROOT in which the board itself keeps what a container on it cannot see."""
+"""File below ROOT with the board's own facts, which a container on it cannot read."""
 
 _TIMEOUT_S = 90.0
 _Answer = Callable[[Dict[str, Any]], None]

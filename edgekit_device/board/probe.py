@@ -1,4 +1,4 @@
-"""The command ``probe``: all that a build or deployment needs to know of a board, in one JSON
+"""The command ``probe``: the facts about a board that a build or a deployment needs, in one JSON
 document.
 """
 
@@ -78,10 +78,10 @@ class InstalledLibrary:
 
 @document(frozen=True)
 class ProbedCudla:
-    """cuDLA's library, its own version ("1.2.1") and how many DLAs it counts; None: not known.
+    """cuDLA's library and its own version ("1.2.1"); None if unknown.
 
     Attributes:
-        devices: How many DLAs cuDLA counts.
+        devices: Number of DLAs that cuDLA counts.
     """
 
     path: Optional[str] = member(_TEXT, absent=None, always=True)
@@ -99,7 +99,7 @@ class ProbedTensorrt(Flavours):
 
 @document(frozen=True)
 class InstalledProgram:
-    """A program, and its version where that is known."""
+    """A program and its version; None if unknown."""
 
     path: str = member(text())
     version: Optional[str] = member(_TEXT)
@@ -107,17 +107,17 @@ class InstalledProgram:
 
 @document(frozen=True)
 class Docker(InstalledProgram):
-    """Docker; None where it refuses this account."""
+    """Docker; ``version`` and ``runtimes`` are None if it refuses this account."""
 
     runtimes: Optional[Tuple[str, ...]] = member(nullable(array(text())))
 
 
 @document(frozen=True)
 class ProbedDla:
-    """The DLA: its cores by TensorRT, its folders below /sys, its compiler's library.
+    """The DLA: its folders below /sys, and its compiler's library.
 
     Attributes:
-        cores: How many cores TensorRT counts.
+        cores: Number of cores that TensorRT counts.
     """
 
     cores: Optional[int] = member(nullable(fields.count))
@@ -128,10 +128,10 @@ class ProbedDla:
 
 @document(frozen=True)
 class ProbedPower:
-    """The power mode and all that there are, and clocks by name.
+    """The present power mode, all power modes, and clocks by name.
 
     Attributes:
-        id: nvpmodel's number of the mode that is set.
+        id: nvpmodel's number of the present mode.
     """
 
     mode: Optional[str] = member(_TEXT, default=None)
@@ -149,8 +149,8 @@ class Memory:
     """Bytes of memory.
 
     Attributes:
-        total: Bytes that the board has.
-        available: Bytes that programs can still get.
+        total: Bytes of the board's memory.
+        available: Bytes that programs can still allocate.
     """
 
     total: Optional[int] = member(nullable(fields.count))
@@ -171,10 +171,10 @@ class User:
 
 @document(frozen=True)
 class Probe:
-    """``edgekit.probe/1`` (docs/board-protocol.md); None and notes where something is not known.
+    """``edgekit.probe/1`` (docs/board-protocol.md); unknown facts are None, with a note.
 
     Attributes:
-        disk_free: Bytes.
+        disk_free: Free bytes of ROOT's disk.
     """
 
     module: Optional[str] = member(_TEXT)
@@ -209,7 +209,7 @@ class Probe:
 
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Probe:
-    """Describes the board; with --remember also for containers on it, which see less."""
+    """Describes the board; with --remember stores facts that containers on it cannot see."""
     left = restore_interrupted(root.folder)
     found = probe(root.folder)
     if left:
@@ -223,11 +223,11 @@ def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Prob
 
 
 def probe(folder: Path, system: Path = Path("/")) -> Probe:
-    """The document ``edgekit.probe/1``.
+    """Returns the document ``edgekit.probe/1``.
 
     Args:
         folder: ROOT.
-        system: The root of the file system; another one than "/" is only read, nothing runs.
+        system: The root of the file system; no program is run for a root other than "/".
     """
     notes: List[str] = []
     real = system == Path("/")
@@ -236,7 +236,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
     installed = packages(system)
     cuda, dla_cores, python = _query_tensorrt_and_cuda(real, notes)
     versions = tensorrt_versions(system, installed)
-    # as `full_version` has it; the module was imported already
+    # as in `full_version`; the module was already imported
     versions["full"] = versions["full"] or python["full"]
     trtexec = find_trtexec(system)
     facts = board_facts(folder, system)
@@ -292,7 +292,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
 def _query_tensorrt_and_cuda(
     real: bool, notes: List[str]
 ) -> Tuple[CudaAnswer, Optional[int], Dict[str, Optional[str]]]:
-    """The driver's facts, DLA cores, and the Python modules' versions by flavour."""
+    """Returns the driver's facts, the number of DLA cores, and the modules' versions by flavour."""
     python: Dict[str, Optional[str]] = dict.fromkeys(MODULES)
     if not real:
         return CudaAnswer(), None, python
@@ -315,7 +315,7 @@ def _query_tensorrt_and_cuda(
 
 
 def _cudla(notes: List[str]) -> Optional[ProbedCudla]:
-    """cuDLA's version and devices; None where there is no libcudla."""
+    """Returns cuDLA's version and devices; None without libcudla."""
     found, problem = query_cudla_facts()
     if problem:
         notes.append("cuDLA: " + problem)
@@ -333,7 +333,7 @@ def _is_there(name: str) -> bool:
 
 
 def _docker() -> Optional[Docker]:
-    """Docker's path, version and runtimes; None without it."""
+    """Returns Docker's path, version and runtimes; None without Docker."""
     path = shutil.which("docker")
     if path is None:
         return None

@@ -1,5 +1,5 @@
-"""``edgekit.monitor/1``: what a board, or a log of tegrastats, says of power, temperatures, clocks,
-load and memory over time (docs/monitoring.md). The host reads it with these classes, too.
+"""``edgekit.monitor/1``: power, temperatures, clocks, load and memory over time, from a board or a
+log of tegrastats (docs/monitoring.md). The host reads the document with these classes, too.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SENTENCES = array(text(most=1 << 16))
 
 @document(frozen=True)
 class RailPower:
-    """Power of a rail in milliwatts: when the sample was taken, and as its sensor sums it up.
+    """Power of a rail in milliwatts.
 
     Attributes:
-        now: Milliwatts when the sample was taken.
-        average: Mean milliwatts by the sensor.
-        peak: Most milliwatts by the sensor.
+        now: Power at the time of the sample.
+        average: The sensor's own mean.
+        peak: The sensor's own maximum.
     """
 
     now: float = member(amount)
@@ -66,7 +66,7 @@ class MemoryUse:
     """Memory or swap.
 
     Attributes:
-        largest_free_blocks: How many free blocks of the largest size there are.
+        largest_free_blocks: Number of free blocks of the largest size.
     """
 
     used_bytes: Optional[float] = member(_READING, absent=None, as_given=True)
@@ -86,14 +86,14 @@ class TranslationLoad:
 
 @document(frozen=True)
 class OtherFacts:
-    """What slows a board down, and the measuring process's own load in percent of a core.
+    """Throttling, rarer memories, and the load of the measuring process.
 
     Attributes:
-        process_percent: Load of the measuring process.
+        process_percent: Load of the measuring process in percent of a core.
         iram: Memory of the audio processor.
         mts: Load of code translation.
-        cooling: State by cooling device, of those that are not 0.
-        overcurrent_events: Counts since the board's start.
+        cooling: State by cooling device; only states other than 0.
+        overcurrent_events: Number of over-current events since the board's start.
     """
 
     process_percent: Optional[float] = member(_READING, absent=None)
@@ -105,20 +105,20 @@ class OtherFacts:
 
 @document(frozen=True)
 class Sample:
-    """A look at the board, ``t_s`` seconds after the first measured frame.
+    """A sample of the board.
 
     Attributes:
-        t_s: Seconds.
+        t_s: Seconds since the first measured frame; negative before.
         wall: Unix seconds.
         rails_mw: Power by rail.
-        temperatures_c: By thermal zone.
+        temperatures_c: Degrees Celsius by thermal zone.
         engines: Load and clock by engine.
-        cpu: The cores; None for one that is off.
-        clocks_hz: By clock.
+        cpu: The cores; None for a core that is off.
+        clocks_hz: Hertz by clock.
         runtime_status: By DLA core: "active" or "suspended".
         ram: Memory in use.
         swap: Swap in use.
-        other: What else was seen.
+        other: Rarer facts.
     """
 
     t_s: float = member(amount)
@@ -134,20 +134,20 @@ class Sample:
     other: Optional[OtherFacts] = member(nullable(record(OtherFacts)), absent=None)
 
     def rails(self) -> Dict[str, float]:
-        """The power of each rail in milliwatts."""
+        """Returns the power of each rail in milliwatts."""
         return {name: rail.now for name, rail in self.rails_mw.items()}
 
 
 @document(frozen=True)
 class MonitorFacts:
-    """What does not change while a board is sampled; None where it is not known.
+    """Facts that stay the same while a board is sampled; None if unknown.
 
     Attributes:
-        module: Of the device tree.
+        module: The device tree's model.
         board_id: The module's part number.
         l4t: Release of Jetson Linux.
-        machine: Of the processor, such as "aarch64".
-        dla_cores: How many DLA cores there are.
+        machine: The processor's architecture, such as "aarch64".
+        dla_cores: Number of DLA cores.
         clock_caps_hz: The highest clocks that the power mode allows the DLA.
         sampler_percent: The sampler's own load, in percent of a core.
     """
@@ -165,15 +165,15 @@ class MonitorFacts:
 
 @document(frozen=True)
 class LiveSample(Sample):
-    """A line of the board's command ``sample``: a sample, and what is new since the last one.
+    """A line of the board's command ``sample``: a sample and news since the previous line.
 
     Attributes:
-        sources: What the samples came from: tegrastats, sysfs, proc.
-        interval_ms: Between two samples; in the first line.
-        facts: In the first line.
-        power_mode: The name; looked up every ten seconds.
-        warnings: All so far, where there are new ones.
-        unknown: How often fields came that are not known, where there are new ones.
+        sources: The samples' sources: tegrastats, sysfs, proc.
+        interval_ms: Milliseconds between two samples; only in the first line.
+        facts: The board's facts; only in the first line.
+        power_mode: The mode's name; read every ten seconds.
+        warnings: All warnings so far, if there is a new one.
+        unknown: Count by unknown field, if there is a new one.
     """
 
     sources: Tuple[str, ...] = member(array(text()), absent=(), as_given=True)
@@ -185,25 +185,25 @@ class LiveSample(Sample):
 
     @classmethod
     def of(cls, sample: Sample, **news: Any) -> "LiveSample":
-        """The line of a sample with fields of news."""
+        """Returns the line of a sample with fields of news."""
         return cls(**dict(vars(sample), **news))
 
 
 @document(frozen=True)
 class Monitor:
-    """Samples of the measurement, and of the time before it, when nothing of ours ran ("idle").
+    """Samples of the measurement, and of the idle time before it.
 
     Attributes:
-        interval_ms: Between two samples.
-        sources: What the samples came from: tegrastats, sysfs, proc.
+        interval_ms: Milliseconds between two samples.
+        sources: The samples' sources: tegrastats, sysfs, proc.
         started_at: Unix seconds.
-        samples: From the warm-up on.
-        idle: Before the warm-up.
-        busy_from_s: When the load began, as ``t_s``; None where no idle time was sampled.
-        facts: What does not change.
-        unknown: How often fields came that are not known.
+        samples: The samples from the warm-up on.
+        idle: The samples before the warm-up.
+        busy_from_s: Start of the load, as ``t_s``; None if no idle time was sampled.
+        facts: Facts that stay the same.
+        unknown: Count by unknown field.
         warnings: Sentences.
-        log: The file that it was read from; "" for a board's own.
+        log: The file of a log that was read; "" for a board's own samples.
     """
 
     schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)

@@ -1,8 +1,8 @@
 """Samples of a board, one after the other: lines of tegrastats completed from /sys and /proc.
 ``main`` is the child process that samples while something is measured.
 
-Where tegrastats cannot be had, or goes silent, sysfs and /proc alone are read at the same rate. A
-PC has /proc alone. What is not readable is left out; "warnings" says why.
+If tegrastats is missing or goes silent, only sysfs and /proc are read, at the same rate. A PC has
+only /proc. Unreadable values are left out; "warnings" has the reason.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Seen = TypeVar("_Seen", bound=Sized)
 
 @document(frozen=True)
 class SamplingEnd:
-    """What the sampling process says when it ends; times in seconds."""
+    """The sampling process's last report; times in seconds."""
 
     sources: Tuple[str, ...] = member(array(text()))
     unknown: Mapping[str, int] = member(mapping(fields.count))
@@ -58,7 +58,7 @@ class SamplingEnd:
     tegrastats_cpu_s: float = member(amount)
 
     def percent(self) -> Optional[float]:
-        """The load of both processes in percent of a core."""
+        """Returns the load of the sampler and tegrastats in percent of a core."""
         if not self.seconds:
             return None
         return round(100 * (self.cpu_s + self.tegrastats_cpu_s) / self.seconds, 2)
@@ -66,14 +66,14 @@ class SamplingEnd:
 
 @document(frozen=True)
 class SamplingLine:
-    """A line of the sampling process: nothing as it begins, samples, and how it ended."""
+    """A line of the sampling process: an empty first line, then samples, then the report."""
 
     sample: Optional[Sample] = member(record(Sample), absent=None)
     end: Optional[SamplingEnd] = member(record(SamplingEnd), absent=None)
 
 
 class SampleStream:
-    """Iterate over it once for samples; their ``t_s`` is ``time.perf_counter``'s."""
+    """An iterable of samples, for a single use; ``t_s`` is a time of ``time.perf_counter``."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class SampleStream:
         stop: Optional[int] = None,
         process: Optional[int] = None,
     ) -> None:
-        """Opens what there is to read.
+        """Opens the board's files.
 
         Args:
-            interval_ms: Between two samples.
+            interval_ms: Milliseconds between two samples.
             system: The root of the file system.
-            commands: Ways to start tegrastats, tried in turn; may be empty.
-            stop: A descriptor; when it becomes readable (its other end closed) the samples end.
-            process: Number of the process whose share of the processor is reported separately.
+            commands: Commands that start tegrastats, tried in turn; may be empty.
+            stop: A descriptor; the samples end when it becomes readable (its other end closed).
+            process: Id of the process whose load is reported separately.
         """
         self.warnings: List[str] = []
         self.unknown = UnknownFields()
@@ -107,7 +107,7 @@ class SampleStream:
 
     @property
     def sources(self) -> List[str]:
-        """What the samples came from, the one that says most first: tegrastats, sysfs, proc."""
+        """The samples' sources, the richest first: tegrastats, sysfs, proc."""
         return [name for name in ("tegrastats", "sysfs", "proc") if self._seen.get(name)]
 
     def __iter__(self) -> Iterator[Sample]:
@@ -118,14 +118,14 @@ class SampleStream:
             self.close()
 
     def close(self) -> None:
-        """Ends tegrastats, if it runs."""
+        """Ends tegrastats if it runs."""
         if self._tegrastats is not None:
             self._tegrastats.close()
             self._tegrastats = None
 
     def _samples(self) -> Iterator[Sample]:
         last_line = time.perf_counter()
-        # loads are of the time between two samples, so the first is due when one has passed
+        # a load covers the time between two samples, so the first sample comes after an interval
         due, last = last_line + self._interval, last_line - self._interval
         while os.getppid() == self._parent:
             running = self._tegrastats
@@ -142,7 +142,7 @@ class SampleStream:
             if running is None:
                 if now >= due:
                     yield self._read_sysfs(now)
-                    # a turn that came late moves no other
+                    # a late sample does not delay later samples
                     due += self._interval * max(1, int((now - due) / self._interval) + 1)
                 continue
             lines = running.lines() if ready else None
@@ -152,7 +152,7 @@ class SampleStream:
                 continue
             last_line = now
             for line in lines:
-                # a higher rate than requested: the lines in between are left out
+                # tegrastats prints more often than requested: skip lines
                 if now - last < self._interval - running.command.interval_ms / 2e3:
                     continue
                 sample = self._parse_line(line, now)
@@ -203,7 +203,7 @@ class SampleStream:
         )
 
     def _complete_gpu(self, said: Optional[EngineLoad]) -> Optional[EngineLoad]:
-        """The GPU as tegrastats shows it, and what it leaves out as sysfs does."""
+        """Returns the GPU's load from tegrastats, with missing values from sysfs."""
         own = self._gpu.load()
         if own is None:
             return said
@@ -256,12 +256,11 @@ class SampleStream:
 def main(options: str) -> None:
     """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``.
 
-    What samples is a process of its own, because a thread would take the interpreter's lock
-    from the measured one at each sample. Its output is an unlinked file, which the measuring
-    process reads when it has done. It ends when its standard input does, so it cannot outlive
-    its parent.
+    Sampling runs in its own process: a thread would take the interpreter's lock from the measuring
+    thread at each sample. Its output is an unlinked file, which the measuring process reads at the
+    end. It ends with its standard input, so it cannot outlive its parent.
     """
-    # a Ctrl-C is for the measuring process, which closes our input then
+    # Ctrl-C is for the measuring process, which then closes this process's input
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(options)
     began = time.perf_counter()
@@ -272,7 +271,7 @@ def main(options: str) -> None:
         sys.stdin.fileno(),
         settings["process"],
     )
-    # imports and the opening of files come before what costs at each sample
+    # imports and opening files do not count as the sampler's load
     spent = time.process_time()
     _write(SamplingLine())  # it begins
     try:

@@ -1,10 +1,10 @@
-"""The command ``setup``: lets the account set power modes and read clocks. It shows what it would
-do first, and can take it back.
+"""The command ``setup``: lets the account set power modes and read clocks. It first shows its
+commands, and can undo them.
 
-A sudoers file names exact commands with exact arguments, nothing else: power modes of this board,
-clocks held and released, the clocks of the DLA and the memory read, tegrastats at two rates. It is
-checked with ``visudo -c`` before it is moved into place. There is no prompt for a password:
-where sudo wants one, a script is left for the user to run.
+The sudoers file allows only exact commands with exact arguments: this board's power modes, locking
+and restoring clocks, reading the clocks of the DLA and the memory, tegrastats at two rates. It is
+checked with ``visudo -c`` before it is moved into place. The command never prompts for a password:
+if sudo requires one, it leaves a script for the user to run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUDOERS = "/etc/sudoers.d/edgekit"
 _GROUPS = ("video", "render")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-# readable by root alone; which of them a board has differs by release (JetPack 5, 6)
+# only root can read them; JetPack 5 and 6 have different ones
 _CLOCKS = (
     *(
         "/sys/kernel/debug/clk/dla{}_{}/clk_rate".format(core, part)
@@ -56,7 +56,7 @@ _TIMEOUT_S = 60.0
 
 
 class Account(NamedTuple):
-    """The account that is prepared: name, whether it is root, its groups' names."""
+    """The account to set up: its name, True if it is root, and the names of its groups."""
 
     name: str
     root: bool
@@ -69,9 +69,9 @@ class SetupAnswer:
 
     Attributes:
         sudoers: The text of ``file``.
-        groups: That the account is added to, or taken from.
-        script: What the user is to run, where sudo wants a password.
-        text: For people.
+        groups: The groups that the account is added to or removed from.
+        script: A script for the user to run if sudo requires a password.
+        text: A text for people.
     """
 
     sudoers: str = member(text(most=1 << 18))
@@ -83,7 +83,7 @@ class SetupAnswer:
 
 
 def do_setup(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> SetupAnswer:
-    """Shows what would be changed, or with --apply changes it; --undo takes it back."""
+    """Shows the changes, or with --apply makes them; --undo reverts them."""
     account = Account(account_name(), os.geteuid() == 0, account_groups())
     return setup(root.folder, account, undo=arguments.undo, apply=arguments.apply)
 
@@ -96,7 +96,7 @@ def setup(
     apply: bool = False,
     system: Path = Path("/"),
 ) -> SetupAnswer:
-    """See ``do_setup``; ``folder`` is ROOT, which remembers what was added."""
+    """Sets up an account as ``do_setup``; ``folder`` is ROOT, which records the changes."""
     done = folder / "setup.json"
     record = load(SetupRecord, done)
     before = () if record is None else record.groups
@@ -144,15 +144,15 @@ def setup(
 
 
 def sudoers_text(user: str, system: Path = Path("/")) -> str:
-    """The sudoers file: exact commands with exact arguments, of programs that are there."""
+    """Returns the sudoers file: exact commands with exact arguments of the installed programs."""
     allowed: List[str] = []
     nvpmodel, clocks = _program("nvpmodel", system), _program("jetson_clocks", system)
     if nvpmodel:
         allowed += [nvpmodel + " -q", nvpmodel + " -q --verbose", nvpmodel + " -p --verbose"]
         allowed += ["{} -m {}".format(nvpmodel, mode.id) for mode in read_modes(system)]
     if clocks:
-        # "" allows the command without arguments only (sudoers(5)); --restore writes what the file
-        # says as root, so it may be no file that the account can write
+        # "" allows only the command without arguments (sudoers(5)); --restore writes the file's
+        # values as root, so the account must not be able to write that file
         allowed += [clocks + ' ""', clocks + " --show"]
         allowed += [
             "{} {} {}".format(clocks, option, CLOCKS_FILE) for option in ("--store", "--restore")
@@ -183,7 +183,7 @@ def _commands(folder: Path, account: Account, groups: List[str]) -> List[List[st
 
 
 def _run_all(commands: List[List[str]]) -> str:
-    """Runs each as root; "" when all went well, "sudo" when sudo needs a password."""
+    """Runs each command as root; returns "", an error, or "sudo" if sudo requires a password."""
     for number, command in enumerate(commands):
         try:
             done = subprocess.run(

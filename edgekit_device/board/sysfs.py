@@ -1,10 +1,10 @@
-"""What /sys and /proc say of a board: GPU and DLA load and clocks, temperatures, throttling, power
-rails, processors and memory. Small files are opened once and read again from the start.
+"""Reads a board's state from /sys and /proc: load and clocks of GPU and DLA, temperatures,
+throttling, power rails, processors and memory. Files are opened once and read again from the start.
 
 The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
 ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
-``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the release
-of L4T has put that; its clocks are in debugfs, which root alone may read.
+``power/runtime_status`` ("active", "suspended") is in its platform device, whose place differs by
+release of L4T; its clocks are in debugfs, which only root can read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FANS = ("pwm-fan", "pwm_fan", "fan")
 
 
 class OpenFile:
-    """An open file of a driver or of the kernel; what cannot be read now is None, never an error.
+    """An open file of a driver or of the kernel; an unreadable value is None, never an error.
 
     A sensor of a part without power answers EAGAIN or EIO and reads again later.
     """
@@ -53,33 +53,33 @@ class OpenFile:
         self._descriptor = descriptor
 
     def text(self, most: int = 256) -> Optional[str]:
-        """What stands in it now."""
+        """Returns its present text; None if it cannot be read."""
         try:
             return os.pread(self._descriptor, most, 0).decode("ascii", "replace").strip()
         except OSError:
             return None
 
     def number(self) -> Optional[int]:
-        """The whole number that stands in it now."""
+        """Returns its present integer; None if it has none."""
         return parse_integer(self.text())
 
 
 def open_file(path: Path) -> Optional[OpenFile]:
-    """The file, open; None where it is not there or not for this account."""
+    """Opens a file; returns None if it is missing or this account may not read it."""
     try:
-        # never closed but with the process: what samples is a process of its own
+        # never closed: the sampling process ends soon
         return OpenFile(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
     except OSError:
         return None
 
 
 def read_word(path: Path) -> str:
-    """A file of one word, read once; "" when it cannot be read."""
+    """Returns the word in a file; "" if it cannot be read."""
     return read_text(path, _MOST).strip().strip("\0")
 
 
 def parse_integer(text: Optional[str]) -> Optional[int]:
-    """The whole number that a text is; None where it is none."""
+    """Returns a text's integer; None if it is not an integer."""
     if not text or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
         return None
     try:
@@ -89,7 +89,7 @@ def parse_integer(text: Optional[str]) -> Optional[int]:
 
 
 class GpuReader:
-    """The integrated GPU as a devfreq device; one entry of "mhz" for each of its clusters."""
+    """The integrated GPU as a devfreq device; "mhz" has an entry for each cluster."""
 
     def __init__(self, system: Path) -> None:
         self._clocks: List[OpenFile] = []
@@ -105,7 +105,7 @@ class GpuReader:
             self._load = self._load or open_file(system / place)
 
     def load(self) -> Optional[EngineLoad]:
-        """The engine "GR3D"; None where nothing of it can be read."""
+        """Returns the load of "GR3D"; None if none of its files can be read."""
         mhz = [hertz // 1000000 for hertz in (clock.number() for clock in self._clocks) if hertz]
         load = self._load.number() if self._load else None
         if not mhz and load is None:
@@ -115,7 +115,7 @@ class GpuReader:
 
 
 class DlaCores:
-    """The DLA cores: whether each has power, and its clocks where this account may read them."""
+    """The DLA cores: their power states, and their clocks if this account may read these."""
 
     def __init__(self, system: Path) -> None:
         self._states: List[Tuple[str, OpenFile]] = []
@@ -131,20 +131,20 @@ class DlaCores:
                     self._clocks.setdefault(found.group(1), clock)
 
     def states(self) -> Dict[str, str]:
-        """Each core's runtime status."""
+        """Returns each core's runtime status."""
         states = ((name, state.text(32)) for name, state in self._states)
         return {name: state for name, state in states if state}
 
     def clocks_hz(self) -> Dict[str, int]:
-        """Their clocks, and the memory's ("emc")."""
+        """Returns their clocks in Hz, and the memory's ("emc")."""
         clocks = ((name, clock.number()) for name, clock in self._clocks.items())
         return {name: rate for name, rate in clocks if rate is not None}
 
 
 def clock_caps(system: Path) -> Dict[str, int]:
-    """The highest clocks in Hz that the power mode allows the DLA, by name ("dla0_core").
+    """Returns the DLA's highest clocks in Hz in this power mode, by name ("dla0_core").
 
-    From JetPack 6 on, ``clk_cap/`` of each core's platform device: anybody may read them.
+    From ``clk_cap/`` of each core's platform device, which every account may read (JetPack 6).
     """
     caps = {}
     for place in dla_devices(system):
@@ -170,7 +170,7 @@ class ProcessorLoad:
         self.cores()
 
     def cores(self) -> Tuple[Optional[CpuCore], ...]:
-        """The cores by number: None for one that is off."""
+        """Returns the cores by number; None for a core that is off."""
         text = self._stat.text(_STAT) if self._stat else None
         cores: List[Optional[CpuCore]] = []
         for name, counts in _CORE.findall(text or ""):
@@ -182,7 +182,7 @@ class ProcessorLoad:
             self._last[number] = (total, idle)
             passed = total - before[0]
             busy = passed - (idle - before[1])
-            # ticks are 10 ms: a core may count none between two samples
+            # a tick has 10 ms: a core may count no tick between two samples
             percent = round(max(0.0, min(1.0, busy / passed)) * 100, 1) if passed > 0 else None
             cores.extend([None] * (number - len(cores)))
             cores.append(CpuCore(percent, self._mhz(number)))
@@ -204,7 +204,7 @@ class SystemMemory:
         self._file = open_file(system / "proc/meminfo")
 
     def use(self) -> Tuple[Optional[MemoryUse], Optional[MemoryUse]]:
-        """Memory and swap; None where the kernel does not report it."""
+        """Returns memory and swap; None if the kernel does not report it."""
         text = self._file.text(_MEMINFO) if self._file else None
         size = {name: int(value) * 1024 for name, value in _SIZE.findall(text or "")}
         return _memory_use(size, "MemTotal", "MemAvailable"), _memory_use(
@@ -219,7 +219,7 @@ def _memory_use(size: Mapping[str, int], total: str, free: str) -> Optional[Memo
 
 
 class ProcessLoad:
-    """How much of a core one process uses: what is above it in "cpu" is other load."""
+    """The load of a single process, to tell it from other load in "cpu"."""
 
     def __init__(self, number: int, system: Path) -> None:
         self._stat = open_file(system / "proc/{}/stat".format(number))
@@ -227,9 +227,9 @@ class ProcessLoad:
         self._last: Optional[Tuple[float, int]] = None
 
     def percent(self, now: float) -> Optional[float]:
-        """The load since the last call; 100 is one core."""
+        """Returns the load since the last call; 100 is a whole core."""
         text = self._stat.text(1024) if self._stat else None
-        # the second word is the program's name in brackets, and may hold anything
+        # the second word is the program's name in brackets, which may contain spaces and brackets
         words = (text or "").rpartition(")")[2].split()
         if len(words) < 13 or not (words[11].isdigit() and words[12].isdigit()):
             return None
@@ -247,7 +247,7 @@ class RailReader:
     ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in
     mV and ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4
     to 7 are shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA,
-    Jetson Linux Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says
+    Jetson Linux Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 has
     ``power1_input`` in microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not
     connected.
     """
@@ -262,7 +262,7 @@ class RailReader:
             self._rails[name] = (power, current, factor)
 
     def power(self) -> Dict[str, RailPower]:
-        """Their power; average and peak are not known here."""
+        """Returns their present power; sysfs has no average and no peak."""
         found = {}
         for name, (power, current, factor) in self._rails.items():
             value = power.number()
@@ -288,7 +288,7 @@ def _find_rails(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float
 
 
 def _hwmon_folders(system: Path) -> Iterator[Path]:
-    """Folders of chips, each once: the driver's links and the class's lead to the same."""
+    """Yields each chip's folder once: links of the driver and of the class lead to the same one."""
     seen: Set[str] = set()
     for pattern in _HWMON:
         for folder in sorted(system.glob(pattern)):
@@ -322,7 +322,7 @@ class Temperatures:
                 self._zones.append((name[:40], value))
 
     def celsius(self) -> Dict[str, float]:
-        """Their temperatures; a zone without power says nothing or -256."""
+        """Returns degrees Celsius by zone; a zone without power reports nothing or -256."""
         found = {}
         for name, zone in self._zones:
             value = zone.number()
@@ -332,7 +332,7 @@ class Temperatures:
 
 
 class Cooling:
-    """What slows the SoC down: alerts that are on, and counts of over-current events."""
+    """The SoC's throttling: active alerts, and counts of over-current events."""
 
     def __init__(self, system: Path) -> None:
         self._devices: List[Tuple[str, OpenFile]] = []
@@ -348,14 +348,14 @@ class Cooling:
                 self._events.append((path.name[: -len("_event_cnt")], count))
 
     def states(self) -> Optional[Dict[str, int]]:
-        """State by device, those that are not 0; None where nothing reports any."""
+        """Returns states other than 0 by device; None if the board reports none."""
         if not self._devices and not self._events:
             return None
         states = ((name, device.number()) for name, device in self._devices)
         return {name: state for name, state in states if state}
 
     def events(self) -> Optional[Dict[str, int]]:
-        """Counts of over-current events; None where nothing counts them."""
+        """Returns counts of over-current events; None if the board has no counters."""
         if not self._events:
             return None
         counts = ((name, count.number()) for name, count in self._events)

@@ -1,15 +1,15 @@
 """tegrastats: the child process, and the parser of its lines from JetPack 4 to 7.2 and Thor.
-It needs no root and nothing raises; unknown fields are counted by their form.
+It needs no root, and no line raises an error; unknown fields are counted by their form.
 
 The grammar is that of NVIDIA's Jetson Linux Developer Guide ("tegrastats Utility") and DRIVE OS's
 "Reported Statistics", and of lines that boards printed:
 
 - JetPack 4 has no date and rails without a unit (``GPU 463/463``), JetPack 7 has three values a
   rail (now, average, highest) and two a temperature (now, highest).
-- An engine says ``off``, ``729`` or ``@729`` (MHz), ``36%``, ``36%@115`` or, for a GPU of several
-  clusters, ``0%@[1300,1300]``; Thor says no load: ``@[1000,1000,1000]``. ``NVENC`` is ``NVENC0``
+- An engine is ``off``, ``729`` or ``@729`` (MHz), ``36%``, ``36%@115`` or, for a GPU with several
+  clusters, ``0%@[1300,1300]``; Thor prints no load: ``@[1000,1000,1000]``. ``NVENC`` is ``NVENC0``
   in JetPack 7, ``NVDLA0_FREQ @1600`` (JetPack 5, only while the DLA works) is ``NVDLA0 0%@1600``
-  in JetPack 6: the load that stands there stays 0, only "on" says that the DLA has power.
+  in JetPack 6: that load is always 0, only "on" shows that the DLA has power.
 - A core that is off, or a cluster without power, is ``off``; ``-256C`` is a sensor without power.
 - Rails called ``NC`` are not connected.
 """
@@ -41,14 +41,14 @@ WALL_FORMAT = "%m-%d-%Y %H:%M:%S"
 _UNITS = {"B": 1, "kB": 1 << 10, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _NO_POWER_C = -200.0
 
-# numbers are bounded: nothing a log holds may become a number that JSON or a sum cannot bear
+# digits are bounded: a damaged log must not give a number that overflows JSON or a sum
 _N = r"\d{1,12}"
 _P = r"-?\d{1,9}"  # Thor's VDD_GPU is below zero while the GPU sleeps
 _D = r"-?\d{1,6}(?:\.\d{1,6})?"
 _NAME = r"[A-Za-z][A-Za-z0-9_.+-]{0,39}"
 _END = r"(?=\s|$)"
 
-# engines whose plain number is their clock; others' plain numbers mean nothing known
+# engines whose plain number is their clock; the meaning of other plain numbers is unknown
 _CORE = r"(?:\d{1,3}%(?:@\d{1,6})?|off)"
 _CLUSTER = r"(?:\d{1,6}|off)"
 _CLOCKED = r"(?:APE|VIC|NVENC|NVDEC|NVJPG|MSENC|OFA|SE|[A-Za-z][A-Za-z0-9_]{0,39}_FREQ)\d?"
@@ -64,12 +64,12 @@ _GRACE_S = 1.0
 
 
 class TegrastatsLine(NamedTuple):
-    """What a line says.
+    """A line's values.
 
     Attributes:
-        sample: At ``t_s`` 0, because a line does not know when the measurement began.
+        sample: The sample; its ``t_s`` is 0, since a line has no time of the measurement.
         stamp: Unix seconds that another tool wrote in front of the line.
-        date: Its own date, WALL_FORMAT.
+        date: The line's own date, in ``WALL_FORMAT``.
     """
 
     sample: Sample
@@ -94,7 +94,7 @@ class _LineFields:
         self.repeated = False
 
     def line(self) -> TegrastatsLine:
-        """What was read."""
+        """Returns the fields read so far."""
         other = OtherFacts(iram=self.iram, mts=self.mts) if self.iram or self.mts else None
         sample = Sample(
             t_s=0.0,
@@ -113,12 +113,10 @@ _TakeField = Callable[[Match[str], _LineFields], bool]
 
 
 def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
-    """What a line says, None where it is no tegrastats line; and the fields whose meaning is not
-    known.
-    """
+    """Returns a line's values, None if it is not a line of tegrastats; and its unknown fields."""
     reading = _LineFields()
     unknown: List[str] = []
-    apart = True  # what is not known goes on where it goes on: "NAME value value" is one field
+    apart = True  # consecutive unknown words are a single field: "NAME value value"
     position, end = 0, len(text)
     while position < end:
         if text[position].isspace():
@@ -131,13 +129,13 @@ def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
                 break
         else:
             found = _ANY.match(text, position)
-            assert found is not None  # position is at no white space
+            assert found is not None  # position is not at white space
             if apart:
                 unknown.append(found.group()[:80])
             elif len(unknown[-1]) < 80:
                 unknown[-1] += " " + found.group()[:80]
             position, apart = found.end(), False
-    # every release prints memory and cores; two of them are two lines run together
+    # every release prints memory and cores once; twice means two lines run together
     if reading.repeated or (reading.ram is None and not reading.cpu):
         return None, unknown
     return reading.line(), unknown
@@ -149,7 +147,7 @@ def _date(found: Match[str], reading: _LineFields) -> bool:
 
 
 def _stamp(found: Match[str], reading: _LineFields) -> bool:
-    # jetsontools and others put the time that a line was read in front of it
+    # jetsontools and others write the time of reading in front of a line
     reading.stamp = float(found.group(1))
     return True
 
@@ -240,7 +238,7 @@ def _temperature(found: Match[str], reading: _LineFields) -> bool:
 def _rail(found: Match[str], reading: _LineFields) -> bool:
     name, now, average, peak = found.group(1, 2, 3, 4)
     if name in _NO_RAILS:
-        return False  # the rest of a word of another kind that was cut
+        return False  # the rest of a truncated field of another kind
     if name != "NC":
         reading.rails[name] = RailPower(
             now=float(now),
@@ -262,8 +260,8 @@ _FIELDS: List[Tuple[Pattern[str], _TakeField]] = [
     ),
     (
         re.compile(
-            # commas between, none in a core: a pattern that could split digits two ways would take
-            # for ever over a damaged line
+            # commas separate cores, and a core has none: a pattern that can split digits in two
+            # ways takes exponential time on a damaged line
             r"(?i:cpu) \[(" + _CORE + "(?:, ?" + _CORE + r"){0,511})\](?:@(\d{1,6}))?" + _END
         ),
         _cores,
@@ -291,14 +289,14 @@ _FIELDS: List[Tuple[Pattern[str], _TakeField]] = [
 
 
 class UnknownFields:
-    """Fields by their text; those that differ in their numbers alone count as one."""
+    """Counts of unknown fields; fields that differ only in their numbers count together."""
 
     def __init__(self) -> None:
         self._first: Dict[str, str] = {}
         self.counts: Dict[str, int] = {}
 
     def add(self, fields: Iterable[str]) -> None:
-        """Counts each; forms past the first 64 count as "..."."""
+        """Counts each field; further forms after the first 64 count as "..."."""
         for field in fields:
             form = _NUMBER.sub("0", field)
             if form not in self._first and len(self._first) >= _MOST:
@@ -309,14 +307,14 @@ class UnknownFields:
 
 @document(frozen=True)
 class SetupRecord:
-    """ROOT/setup.json: what ``setup`` wrote into the sudoers file, and the groups that it added."""
+    """ROOT/setup.json: the sudoers file that ``setup`` wrote, and the groups that it added."""
 
     sudoers: str = member(text(most=1 << 18))
     groups: Tuple[str, ...] = member(names())
 
 
 class TegrastatsCommand(NamedTuple):
-    """A way to start tegrastats: its arguments, their interval, whether root runs it."""
+    """A command that starts tegrastats: its words, its interval, and True if root runs it."""
 
     words: List[str]
     interval_ms: int
@@ -324,11 +322,11 @@ class TegrastatsCommand(NamedTuple):
 
 
 def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
-    """The ways in which this account may start tegrastats, the one that sees most first.
+    """Returns the commands with which this account may start tegrastats, the best first.
 
     Args:
-        interval_ms: The requested interval; sudo allows only the rates that setup wrote down.
-        root: ROOT, whose setup.json says what ``doctor --setup`` allowed.
+        interval_ms: The requested interval; sudo allows only the intervals of the setup.
+        root: ROOT; its setup.json has the permissions from ``doctor --setup``.
     """
     here = shutil.which("tegrastats")
     if here is None:
@@ -341,7 +339,7 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
     allowed = [] if record is None else _ALLOWED.findall(record.sudoers)
     rates = {int(rate): path for path, rate in allowed}
     if rates and shutil.which("sudo"):
-        # the slowest that is quick enough; lines in between are left out
+        # the slowest rate that is quick enough; additional lines are skipped
         rate = max((rate for rate in rates if rate <= interval_ms), default=min(rates))
         words = ["sudo", "-n", rates[rate], "--interval", str(rate)]
         found.append(TegrastatsCommand(words, rate, True))
@@ -349,12 +347,12 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
 
 
 class Tegrastats:
-    """One running tegrastats; ``descriptor`` is readable when it has said something.
+    """A running tegrastats; ``descriptor`` is readable once it has printed something.
 
-    Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
-    called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours,
-    and ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as
-    well where the reader was killed.
+    It ends only its own process: ``tegrastats --stop``, which ends every tegrastats of the board,
+    is never called. The process gets a signal. If sudo started it, it belongs to root and ignores
+    the signal; then it ends at its next line, because its pipe has no reader any more (SIGPIPE).
+    This also holds if the reader was killed.
     """
 
     def __init__(self, command: TegrastatsCommand) -> None:
@@ -370,7 +368,7 @@ class Tegrastats:
         self.descriptor = self._process.stdout.fileno()
 
     def lines(self) -> Optional[List[str]]:
-        """The lines that are whole by now; None when it has ended. Waits if there is nothing."""
+        """Returns the complete lines so far, waits for output; None once it has ended."""
         data = os.read(self.descriptor, 1 << 16)
         if not data:
             return None
@@ -379,14 +377,14 @@ class Tegrastats:
         return [line.decode("utf-8", "replace") for line in whole if line.strip()]
 
     def close(self) -> None:
-        """Ends it and waits for it, so that it leaves no zombie."""
+        """Ends the process and waits for it, so that it leaves no zombie."""
         process = self._process
         assert process.stdout is not None
         process.stdout.close()
-        # root's ends at its next line
+        # a process of root ends at its next line
         patience = _GRACE_S + (self.command.interval_ms / 1e3 if self.command.root else 0.0)
         for end in (process.terminate, process.kill):
-            with suppress(OSError):  # root's: EPERM
+            with suppress(OSError):  # EPERM for a process of root
                 end()
             try:
                 process.wait(patience)

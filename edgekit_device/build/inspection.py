@@ -199,9 +199,9 @@ def _io(
 
 def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltWeight]:
     found = {}
-    facts_of = refit_weights(trt, engine, where)
-    arrays = named_weights(map_file(model), model.parent, facts_of)
-    for name, facts in facts_of.items():
+    refit_facts = refit_weights(trt, engine, where)
+    arrays = named_weights(map_file(model), model.parent, refit_facts)
+    for name, facts in refit_facts.items():
         array = arrays.get(name)
         # before 10.0 only the model has the weights' types and shapes
         found[name] = BuiltWeight(

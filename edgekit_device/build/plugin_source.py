@@ -150,7 +150,7 @@ class _Steps:
                 preexec_fn=end_with_parent(),  # noqa: PLW1509
             )
         except OSError as error:
-            raise self._failed("cannot start {}: {}".format(command[0], error)) from error
+            raise self._step_error("cannot start {}: {}".format(command[0], error)) from error
         failed: List[str] = []
         try:
             self._follow(process, what, failed)
@@ -163,7 +163,7 @@ class _Steps:
             process.stdout.close()
         if status != 0:
             said = "; ".join(failed[:_SHOWN]) or "exit status {}".format(status)
-            raise self._failed("{} failed: {}".format(what, said))
+            raise self._step_error("{} failed: {}".format(what, said))
 
     def _follow(self, process: "subprocess.Popen[bytes]", what: str, failed: List[str]) -> None:
         assert process.stdout is not None
@@ -171,7 +171,7 @@ class _Steps:
         while True:
             self._context.check_cancelled()
             if time.monotonic() > self._deadline:
-                raise self._failed("{} took longer than {:.0f} s".format(what, LIMIT_S))
+                raise self._step_error("{} took longer than {:.0f} s".format(what, LIMIT_S))
             if not select.select([handle], [], [], 0.2)[0]:
                 continue
             data = os.read(handle, 1 << 16)
@@ -194,7 +194,7 @@ class _Steps:
             done, total = match.group(1) or match.group(2), match.group(3) or "100"
             self._context.progress(what, int(done), int(total))
 
-    def _failed(self, message: str) -> DeviceError:
+    def _step_error(self, message: str) -> DeviceError:
         return DeviceError(
             "the plugin was not compiled: {}".format(message),
             code="plugin.compile",

@@ -126,9 +126,9 @@ def _find_missing(trt: Any, config: Any, setting: Setting) -> str:
 
 
 def _flag(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
-    member_of = getattr(trt.BuilderFlag, setting.name)
-    (config.set_flag if setting.number else config.clear_flag)(member_of)
-    return _on_off(bool(setting.number)), _on_off(config.get_flag(member_of))
+    member = getattr(trt.BuilderFlag, setting.name)
+    (config.set_flag if setting.number else config.clear_flag)(member)
+    return _on_off(bool(setting.number)), _on_off(config.get_flag(member))
 
 
 def _number(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
@@ -156,9 +156,9 @@ def _mask_names(bits: Mapping[str, int], mask: int) -> str:
 
 def _member_switch(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
     name = setting.members[0]
-    member_of = getattr(getattr(trt, setting.enum), name)
-    getattr(config, setting.name)(member_of, bool(setting.number))
-    held = getattr(config, setting.name.replace("set_", "get_", 1))(member_of)
+    member = getattr(getattr(trt, setting.enum), name)
+    getattr(config, setting.name)(member, bool(setting.number))
+    held = getattr(config, setting.name.replace("set_", "get_", 1))(member)
     return "{} {}".format(name, _on_off(bool(setting.number))), "{} {}".format(name, _on_off(held))
 
 

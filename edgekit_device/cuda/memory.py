@@ -172,7 +172,7 @@ class MemoryLease:
         return found
 
     def fetch(self) -> np.ndarray:
-        """Its bytes on the host: a view of pinned memory where the pool has some.
+        """Its bytes on the host: a view of the pinned memory if the pool has any.
 
         Raises:
             DeviceError: "cuda.*".

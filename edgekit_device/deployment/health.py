@@ -157,7 +157,7 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         if all(lane.rows for lane in lanes)
         else None,
         boxes=min(
-            (lane.boxes.counted().share for lane in lanes if lane.boxes is not None), default=None
+            (lane.boxes.result().share for lane in lanes if lane.boxes is not None), default=None
         ),
     )
     return replace(measured, value=getattr(measured, samples.metric))

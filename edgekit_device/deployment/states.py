@@ -168,7 +168,7 @@ class Deployment:
         self._record()
 
     def _verify(self) -> None:
-        manifest, signature = self._offered()
+        manifest, signature = self._read_offered()
         staged = stage(
             self.root,
             manifest,
@@ -313,7 +313,7 @@ class Deployment:
             return False
         return True
 
-    def _offered(self) -> Tuple[bytes, Optional[bytes]]:
+    def _read_offered(self) -> Tuple[bytes, Optional[bytes]]:
         """Returns the manifest and its signature: as offered, or of an existing release.
 
         The serving release comes first: an offer of the same bundle is not kept, and other releases

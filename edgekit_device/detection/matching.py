@@ -97,7 +97,7 @@ class Boxes:
             self._found += len(mine)
             self._matched += count_common(theirs, mine)
 
-    def counted(self) -> MatchedBoxes:
+    def result(self) -> MatchedBoxes:
         """Returns the counts."""
         return MatchedBoxes(self._expected, self._found, self._matched)
 

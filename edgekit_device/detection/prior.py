@@ -80,10 +80,10 @@ def candidates(part: PriorHead, tensors: Mapping[str, Array]) -> List[Candidates
     corners = tensors["boxes"] * xp.asarray(part.scale * 2, dtype=xp.float32)
     first = 1 if part.scores == "softmax" else 0
     found = []
-    for frame, boxes_ in enumerate(corners):
+    for frame, frame_boxes in enumerate(corners):
         points = None
         if "landmarks" in tensors:
-            points = tensors["landmarks"][frame].reshape(len(boxes_), -1, 2)
+            points = tensors["landmarks"][frame].reshape(len(frame_boxes), -1, 2)
             points = points * xp.asarray(part.scale, dtype=xp.float32)
-        found.append(Candidates(boxes_, tensors["scores"][frame][:, first:], points))
+        found.append(Candidates(frame_boxes, tensors["scores"][frame][:, first:], points))
     return found

@@ -393,7 +393,7 @@ class Job:
         }.get(state.state, ("job.unfinished", "the job is still running", "edgekit jobs attach"))
         raise DeviceError(message, code=code, where=self.name, hint=hint)
 
-    def stored(self) -> Set[str]:
+    def stored_blobs(self) -> Set[str]:
         """Returns the blobs that the job has put into the store."""
         try:
             names = (self.folder / BLOBS).read_text(encoding="utf-8").split()
@@ -405,7 +405,7 @@ class Job:
         """Returns True if the job is done and all its blobs are still in the store."""
         if self.read().state != "done":
             return False
-        return not self.root.store.missing(sorted(self.stored()), verify=True)
+        return not self.root.store.missing(sorted(self.stored_blobs()), verify=True)
 
     def _read_state(self) -> JobState:
         return load(JobState, self.folder / STATE) or JobState(self.name)
@@ -496,7 +496,7 @@ def needed_blobs(root: Root) -> Set[str]:
     """
     needed: Set[str] = set()
     for job in all_jobs(root):
-        needed |= job.stored()
+        needed |= job.stored_blobs()
         if job.read().state in LIVE:
             request = job.request()
             needed.update(_find_digests({} if request is None else request.request))

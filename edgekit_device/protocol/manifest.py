@@ -561,17 +561,19 @@ class ShapeRange:
         """Refuses sizes of different ranks, or out of order."""
         if not len(self.min) == len(self.opt) == len(self.max):
             fail("", "min, opt and max have different numbers of axes")
-        if not (self.holds(self.opt) and _ordered(self.min, self.max)):
+        if not (self.holds(self.opt) and _is_ordered(self.min, self.max)):
             fail("", "on each axis min must be at most opt, and opt at most max")
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Returns True if these sizes are within the range."""
         return (
-            len(sizes) == len(self.min) and _ordered(self.min, sizes) and _ordered(sizes, self.max)
+            len(sizes) == len(self.min)
+            and _is_ordered(self.min, sizes)
+            and _is_ordered(sizes, self.max)
         )
 
 
-def _ordered(low: Sequence[int], high: Sequence[int]) -> bool:
+def _is_ordered(low: Sequence[int], high: Sequence[int]) -> bool:
     return all(a <= b for a, b in zip(low, high))  # noqa: B905 (Python 3.8)
 
 
@@ -597,12 +599,12 @@ class ShapeValues:
         count = self.shape[0] if len(self.shape) == 1 else 1
         if len(self.shape) > 1 or {len(self.min), len(self.opt), len(self.max)} != {count}:
             fail("", "min, opt and max have one value for each element of one axis")
-        if not (_ordered(self.min, self.opt) and _ordered(self.opt, self.max)):
+        if not (_is_ordered(self.min, self.opt) and _is_ordered(self.opt, self.max)):
             fail("", "expected min <= opt <= max")
 
     def holds(self, values: Sequence[int]) -> bool:
         """Returns True if these values are within the range."""
-        return _ordered(self.min, values) and _ordered(values, self.max)
+        return _is_ordered(self.min, values) and _is_ordered(values, self.max)
 
 
 #: A range for every input.
@@ -804,9 +806,9 @@ class Manifest:
     def check(self) -> None:
         """Refuses parts that do not fit together."""
         kept = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
-        for record_of, name in kept:
-            if record_of is not None:
-                self._blob(record_of, name, "record")
+        for blob, name in kept:
+            if blob is not None:
+                self._blob(blob, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
             fail("schema", "this needs {}".format(NETWORK_SCHEMA))
         if self.schema != SHAPES_SCHEMA and self._has_shapes():

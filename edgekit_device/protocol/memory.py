@@ -13,7 +13,7 @@ from edgekit_device.protocol.manifest import EngineEntry, Manifest
 ALIGNED = 256
 
 
-def aligned(nbytes: int) -> int:
+def align(nbytes: int) -> int:
     """Returns ``nbytes`` rounded up to the alignment of blocks."""
     return -(-nbytes // ALIGNED) * ALIGNED
 
@@ -57,9 +57,9 @@ def context_bytes(
         if entry is not None and entry.kind == "plan":
             needs.setdefault(device, {})[engine] = entry.device_bytes
     found = {}
-    for device, of in needs.items():
-        known = [aligned(nbytes) for nbytes in of.values() if nbytes is not None]
-        if len(known) == len(of):
+    for device, sizes in needs.items():
+        known = [align(nbytes) for nbytes in sizes.values() if nbytes is not None]
+        if len(known) == len(sizes):
             found[device] = max(known) if shared else sum(known)
     return found
 

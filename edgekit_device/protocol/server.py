@@ -92,7 +92,7 @@ class MessageReader:
         self._data = b""
 
     @property
-    def held(self) -> int:
+    def received_bytes(self) -> int:
         """Returns the number of bytes received and not taken."""
         return len(self._data)
 

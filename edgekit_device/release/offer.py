@@ -53,7 +53,7 @@ def _utf8(value: Any) -> bytes:
 
 
 @document(frozen=True)
-class _Packed:
+class _DeflatedManifest:
     deflated: str = member(text(most=2 * MAX_MANIFEST))
 
 
@@ -62,7 +62,7 @@ def _decode_manifest(value: Any) -> bytes:
     if not isinstance(value, dict):
         return _utf8(value)
     try:
-        packed = base64.b64decode(codec.record(_Packed)(value).deflated, validate=True)
+        packed = base64.b64decode(codec.record(_DeflatedManifest)(value).deflated, validate=True)
         worker = zlib.decompressobj()
         data = worker.decompress(packed, MAX_MANIFEST + 1)
     except (ValueError, zlib.error) as error:

@@ -168,7 +168,7 @@ class Model:
             yield self
             return
         alone = replace(self._checked.manifest.select_variant(number), padding=())
-        with self._open.held(number):
+        with self._open.hold(number):
             yield Model(replace(self._checked, manifest=alone), self._open.variant_engines(number))
 
     def planned(self, sizes: Mapping[str, Tuple[int, ...]]) -> int:
@@ -198,7 +198,7 @@ class Model:
         checked, route = self._route_inputs(inputs)
         if self._router is None:
             return run_alone(self.lanes[self._main], checked)
-        with self._open.held(route.variant) as lanes:
+        with self._open.hold(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
             return route.results(run_alone(lane, route.pad_inputs(checked)))
 
@@ -267,7 +267,7 @@ class Model:
             )
         checked, route = self._route_inputs(inputs)
         found = {}
-        with self._open.held(route.variant) as lanes:
+        with self._open.hold(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
             for name, value in run_on_devices(lane, route.pad_inputs(checked)).items():
                 found[name] = self._feeder.as_linear(value, lane.dtypes[name])

@@ -105,7 +105,7 @@ def load_plan(
             ways = runtimes.choices(version, about, trusted, str(file))
         except DeviceError:
             # it is unknown if the plan embeds a runtime: the last refusal counts
-            if (embedded or not version_compatible) and not runtimes.failed():
+            if (embedded or not version_compatible) and not runtimes.has_failed():
                 raise
             continue
         for choice in ways:

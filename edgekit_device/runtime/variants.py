@@ -195,8 +195,8 @@ class Router:
                 for name, crop in padding.outputs.items():
                     cropped.append((name, crop.axis, size[0] * crop.factor))
         full = {name: list(sizes[name]) for name in self._names}
-        for name, axis, size_of, _ in padded:
-            full[name][axis] = size_of
+        for name, axis, padded_size, _ in padded:
+            full[name][axis] = padded_size
         if any(tuple(full[name]) != wanted[name] for name in self._names):
             return None
         return Route(number, tuple(padded), tuple(cropped))
@@ -365,7 +365,7 @@ class OpenVariants:
         }
 
     @contextmanager
-    def held(self, number: int) -> Iterator[List[LaneRun]]:
+    def hold(self, number: int) -> Iterator[List[LaneRun]]:
         """Yields the lanes of a variant, which stays open during the block.
 
         Raises:

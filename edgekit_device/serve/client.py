@@ -42,7 +42,7 @@ from edgekit_device.protocol.serving import (
     ServingStatus,
     StatusAnswer,
 )
-from edgekit_device.serve.memory import SharedMemory, aligned, tensor_view
+from edgekit_device.serve.memory import SharedMemory, align, tensor_view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,7 @@ class Client:
             self.variants: Tuple[ServedVariant, ...] = facts.variants
             sides = (facts.outputs, *(variant.outputs for variant in facts.variants))
             self._output_bytes = max(
-                sum(aligned(nbytes(t.dtype, t.shape)) for t in outputs) for outputs in sides
+                sum(align(nbytes(t.dtype, t.shape)) for t in outputs) for outputs in sides
             )
         except BaseException:
             self._disconnect()
@@ -187,7 +187,7 @@ class Client:
         offset = 0
         for name, value in arrays.items():
             entries.append(PlacedTensor(name, value.dtype.name, value.shape, offset))
-            offset += aligned(value.nbytes)
+            offset += align(value.nbytes)
         memory = self._memory
         if memory is None or memory.nbytes < offset + self._output_bytes:
             made = SharedMemory(offset + self._output_bytes)

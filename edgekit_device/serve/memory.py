@@ -32,7 +32,7 @@ _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SEAL, _SHRINK, _GROW, _WRITE = 1, 2, 4, 8
 
 
-def aligned(count: int) -> int:
+def align(count: int) -> int:
     """Returns ``count`` rounded up to a multiple of ``ALIGN``."""
     return -(-count // ALIGN) * ALIGN
 
@@ -41,7 +41,7 @@ class SharedMemory:
     """A client's memory: its descriptor and its mapping."""
 
     def __init__(self, nbytes: int) -> None:
-        self.nbytes = max(aligned(nbytes), mmap.PAGESIZE)
+        self.nbytes = max(align(nbytes), mmap.PAGESIZE)
         if self.nbytes > MOST:
             raise DeviceError(
                 "tensors of {} bytes are too large for the server".format(nbytes),

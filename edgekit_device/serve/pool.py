@@ -67,7 +67,7 @@ class Peer:
         request: Its pending request; None without.
         waits: True if it waits for a reload.
         since: Monotonic time at which an incomplete message began to arrive; None without.
-        answered: Monotonic time of its connection or its last answer.
+        answered_at: Monotonic time of its connection or its last answer.
     """
 
     def __init__(self, number: int, peer: socket.socket) -> None:
@@ -82,7 +82,7 @@ class Peer:
         self.waits = False
         self.known = False
         self.since: Optional[float] = None
-        self.answered = time.monotonic()
+        self.answered_at = time.monotonic()
         self.open = True
 
     @property
@@ -92,7 +92,7 @@ class Peer:
 
     def is_idle(self, now: float, seconds: float) -> bool:
         """Returns True if it has sent no request for ``seconds`` and has none pending."""
-        if self.busy or self.since is not None or now - self.answered < seconds:
+        if self.busy or self.since is not None or now - self.answered_at < seconds:
             return False
         try:
             self.socket.recv(1, socket.MSG_PEEK)
@@ -108,7 +108,7 @@ class Peer:
         Raises:
             Closed: It disconnected, or did not read earlier answers.
         """
-        self.answered = time.monotonic()
+        self.answered_at = time.monotonic()
         try:
             sent = send_with(self.socket, data)
         except OSError as error:
@@ -288,7 +288,7 @@ class WorkerPool:
         self.workers.append(worker)
         return worker
 
-    def crashed(self, now: float) -> None:
+    def note_crash(self, now: float) -> None:
         """Records a crash: the first is replaced at once, later crashes after growing delays."""
         self.streak += 1
         wait = 0.0 if self.streak == 1 else _DELAY_S * 2.0 ** min(self.streak - 2, 10)

@@ -40,7 +40,7 @@ class ServerCounters:
         self.last_error: Optional[LastError] = None
         self._latencies: Deque[float] = deque(maxlen=_LAST)
 
-    def answered(self, seconds: float, error: Optional[Failure]) -> None:
+    def count_answer(self, seconds: float, error: Optional[Failure]) -> None:
         """Counts an answer to a request for outputs."""
         self.requests += 1
         if error is None:
@@ -49,9 +49,9 @@ class ServerCounters:
             self.refused += 1
         else:
             self.errors += 1
-            self.note(error)
+            self.note_error(error)
 
-    def note(self, error: Failure) -> None:
+    def note_error(self, error: Failure) -> None:
         """Records the last error, with the time."""
         self.last_error = LastError(error.code, error.message, error.where, error.hint, timestamp())
 
@@ -184,8 +184,8 @@ class ServedReleases:
             pool = self.serving
             pool.workers.remove(worker)
             self.health.restarts += 1
-            self.health.note(error)
-            pool.crashed(now)
+            self.health.note_error(error)
+            pool.note_crash(now)
             self.log("a worker of {} ended: {}".format(pool.release, error.message))
             self._fill(pool, now)
 
@@ -236,7 +236,7 @@ class ServedReleases:
         self.failed = (pool.release, error)
         self._retries += 1
         self._retry_at = time.monotonic() + min(2.0**self._retries, _MOST_RETRY_S)
-        self.health.note(error)
+        self.health.note_error(error)
         self.log("{} failed to load: {}".format(pool.release, error.message))
         self._dismiss(pool)
 

@@ -339,7 +339,7 @@ class ConnectionHandler:
         request.close()
         peer = request.peer
         peer.request = None
-        self.health.answered(time.monotonic() - request.arrived, error)
+        self.health.count_answer(time.monotonic() - request.arrived, error)
         if not peer.open:
             return
         try:
@@ -384,7 +384,7 @@ class ConnectionHandler:
         idle = [peer for peer in self.peers.values() if peer.is_idle(now, _IDLE_S)]
         if not idle:
             return False
-        self._remove_peer(min(idle, key=lambda peer: peer.answered))
+        self._remove_peer(min(idle, key=lambda peer: peer.answered_at))
         return True
 
     def _accept(self) -> None:
@@ -435,11 +435,11 @@ class ConnectionHandler:
                     self.health.refused += 1
                 peer.refuse(error)
         peer.reader.check()
-        if not peer.busy and peer.reader.held:
+        if not peer.busy and peer.reader.received_bytes:
             peer.since = peer.since or time.monotonic()
         else:
             peer.since = None
-        if peer.reader.held > 2 * MAX_HEAD:
+        if peer.reader.received_bytes > 2 * MAX_HEAD:
             raise Closed("it sends without reading answers")
 
     def _handle_message(self, peer: Peer, data: bytes) -> None:

@@ -42,7 +42,7 @@ from edgekit_device.protocol.serving import (
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.serve.memory import (
     ALIGN,
-    aligned,
+    align,
     input_array,
     map_sealed,
     outside_error,
@@ -138,7 +138,7 @@ class _Answers:
         #: Bytes of the outputs; 0 if their size depends on the inputs.
         self._fixed = 0
         if model.is_static:
-            self._fixed = sum(aligned(nbytes(t.dtype, t.shape)) for t in model.outputs)
+            self._fixed = sum(align(nbytes(t.dtype, t.shape)) for t in model.outputs)
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
         # a request's client, head and memory; no head: the client has left; None: the server ended
         self._come: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
@@ -194,13 +194,13 @@ class _Answers:
         results = self.model(inputs)
         spent = time.perf_counter() - began
         if not self._fixed:
-            _check_space(start, end, sum(aligned(array.nbytes) for array in results.values()))
+            _check_space(start, end, sum(align(array.nbytes) for array in results.values()))
         outputs = []
         for tensor in self.model.outputs:
             array = results[tensor.name]
             placed = PlacedTensor(tensor.name, tensor.dtype, array.shape, start)
             tensor_view(memory, placed)[...] = array
-            start += aligned(array.nbytes)
+            start += align(array.nbytes)
             outputs.append(placed)
         return RunAnswer(self.release, tuple(outputs), round(spent * 1e3, 4))
 

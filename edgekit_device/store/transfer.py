@@ -80,7 +80,7 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Re
             if size <= _SMALL and start == 0:
                 data = source.take(size, digest)
                 if sha256(data) != digest:
-                    raise _mismatch(digest, "")
+                    raise _mismatch_error(digest, "")
                 keeper.add(digest, data)
             else:
                 _receive_large(root, digest, size, start, source, hashing, keeper)
@@ -136,7 +136,7 @@ def _write(
                 while view:
                     written = os.pwrite(handle, view, offset)
                     view, offset = view[written:], offset + written
-                syncing.written(offset)
+                syncing.note_written(offset)
                 source.check(digest, size - offset)
             found = hashing.digest()
     except BaseException:
@@ -145,7 +145,7 @@ def _write(
         raise
     if found != digest:
         partial.drop()
-        raise _mismatch(digest, found if start == 0 else "")
+        raise _mismatch_error(digest, found if start == 0 else "")
 
 
 def _check_space(partial: Partial, size: int) -> None:
@@ -182,7 +182,7 @@ class BlobFrame:
             fail("from", "{} is after the end".format(self.start))
 
 
-def _mismatch(digest: str, found: str) -> DeviceError:
+def _mismatch_error(digest: str, found: str) -> DeviceError:
     message = "the received bytes do not match their SHA-256"
     if found:
         message += ": {}".format(found)
@@ -233,7 +233,7 @@ class FrameInput:
             block = bytearray(_MAX_LINE)
             count = self._read(memoryview(block))
             if not count:
-                raise _truncated("the stream ended before its end mark", "")
+                raise _truncated_error("the stream ended before its end mark", "")
             self._ahead = memoryview(bytes(self._ahead) + bytes(block[:count]))
 
     def fill(self, view: memoryview) -> memoryview:
@@ -254,7 +254,7 @@ class FrameInput:
     def check(self, digest: str, left: int) -> None:
         """Raises "transfer.truncated" if the stream has ended and ``left`` bytes are missing."""
         if self._ended and left:
-            raise _truncated("the stream ended {} bytes early".format(left), digest)
+            raise _truncated_error("the stream ended {} bytes early".format(left), digest)
 
     def take(self, size: int, digest: str) -> bytes:
         """Returns the next ``size`` bytes."""
@@ -283,7 +283,7 @@ class FrameInput:
         return os.readv(self._handle, [view])
 
 
-def _truncated(message: str, digest: str) -> DeviceError:
+def _truncated_error(message: str, digest: str) -> DeviceError:
     return DeviceError(
         message,
         code="transfer.truncated",
@@ -381,7 +381,7 @@ class Syncing:
             self._wake.release()
             self._thread.join()
 
-    def written(self, offset: int) -> None:
+    def note_written(self, offset: int) -> None:
         """Reports that the file is written up to ``offset``."""
         if offset - self._last < _SYNC_EVERY:
             return

@@ -407,7 +407,7 @@ class TensorRTEngine:
                         else self._loaded.listener.error(_FAILED, "engine.failed", where)
                     )
                 if marks is not None:
-                    marks.enqueued(time.perf_counter() - called)
+                    marks.add_enqueue(time.perf_counter() - called)
                 self.cuda.record(end, slot.stream)
                 self.cuda.synchronize(slot.stream)
                 self._times.ms = self.cuda.elapsed_ms(begin, end)
@@ -423,7 +423,7 @@ class TensorRTEngine:
         return results
 
     @contextmanager
-    def held(self, feeds: Mapping[str, Tensor], where: str = "") -> Iterator[HeldContext]:
+    def hold_context(self, feeds: Mapping[str, Tensor], where: str = "") -> Iterator[HeldContext]:
         """Yields a context for the block alone, with ``feeds`` as inputs at fixed addresses.
 
         Raises:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from edgekit_device.cuda.memory import DeviceBuffer
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import AUTOMATIC, Manifest, MemorySettings
-from edgekit_device.protocol.memory import ALIGNED, aligned, context_bytes
+from edgekit_device.protocol.memory import ALIGNED, align, context_bytes
 
 if TYPE_CHECKING:
     from edgekit_device.cuda.driver import Cuda
@@ -107,23 +107,23 @@ class SharedMemory:
         self._free: List[int] = []
         self._turn = threading.Condition()
 
-    def need(self, nbytes: int) -> None:
+    def reserve(self, nbytes: int) -> None:
         """Makes blocks at least this large.
 
         Raises:
             DeviceError: "memory.small" if the caller's memory is smaller.
         """
         with self._turn:
-            if aligned(nbytes) <= self.nbytes:
+            if align(nbytes) <= self.nbytes:
                 return
             if self._given:
                 raise DeviceError(
                     "an engine needs {:,} bytes of device memory, but {:,} of those that were "
-                    "given are this device's".format(aligned(nbytes), self.nbytes),
+                    "given are this device's".format(align(nbytes), self.nbytes),
                     code="memory.small",
                     where="device_memory",
                 )
-            self.nbytes = aligned(nbytes)
+            self.nbytes = align(nbytes)
             # running contexts keep their old blocks, which are freed afterwards
             for address in self._free:
                 del self._blocks[address]
@@ -317,7 +317,7 @@ class MemoryPlan:
         if self._given is None and alone:
             return EngineMemory(loaded, None, self._cache(cuda))
         pool = self._pools.setdefault(device, SharedMemory(cuda))
-        pool.need(device_bytes(loaded.engine))
+        pool.reserve(device_bytes(loaded.engine))
         return EngineMemory(loaded, pool, self._cache(cuda))
 
     def open(self) -> None:

@@ -731,7 +731,7 @@ class Runtimes:
             self.notes.append(choice.note)
         return loaded
 
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """True if a way was tried since the last success."""
         return bool(self._errors)
 

@@ -314,7 +314,7 @@ def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
     done: Set[int] = set()
     for first in range(len(nodes)):
         stack = [(first, False)]
-        open_: Set[int] = set()
+        visiting: Set[int] = set()
         while stack:
             position, ready = stack.pop()
             if position in done:
@@ -323,9 +323,9 @@ def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
                 done.add(position)
                 yield nodes[position]
                 continue
-            if position in open_:
+            if position in visiting:
                 raise ValueError("its nodes form a cycle")
-            open_.add(position)
+            visiting.add(position)
             stack.append((position, True))
             before = [writer[name] for name in nodes[position].inputs if name in writer]
             stack += [(each, False) for each in reversed(before) if each not in done]

@@ -71,10 +71,10 @@ def test_objects_in_common(expected: list[Found], found: list[Found], matched: i
 
 def test_the_share_counts_lost_and_new_objects_alike() -> None:
     boxes = Boxes(Options(score=0.5))
-    assert boxes.counted().share == 1.0
+    assert boxes.result().share == 1.0
     # one is below the least score
     boxes.add([[box(0), box(50), box(90, score=0.4)]], [[box(1), box(70), box(71, score=0.3)]])
-    counted = boxes.counted()
+    counted = boxes.result()
     assert (counted.expected, counted.found, counted.matched) == (2, 2, 1)
     assert counted.share == 0.5
     assert str(counted) == "1 of 2 objects of FP32, and 1 others"

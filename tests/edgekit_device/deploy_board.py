@@ -121,7 +121,7 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
         return dict(write(found))
 
     patch.setattr(states, "refit_release", refit)
-    patch.setattr(states, "in_child", child)
+    patch.setattr(states, "run_in_child", child)
     patch.setattr(states, "examine", test)
     return bench
 

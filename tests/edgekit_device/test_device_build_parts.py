@@ -31,14 +31,14 @@ def test_inner_phases_move_the_outer_one_and_nothing_falls() -> None:
     phases = Phases()
     phases.start("build", None, 2)
     phases.step("build", 0)
-    assert phases.reached() == STEPS // 2
+    assert phases.steps_done() == STEPS // 2
     phases.start("tactics", "build", 4)
     phases.step("tactics", 1)
-    assert phases.reached() == STEPS * 3 // 4
+    assert phases.steps_done() == STEPS * 3 // 4
     phases.finish("tactics")
-    assert phases.reached() == STEPS * 3 // 4
+    assert phases.steps_done() == STEPS * 3 // 4
     phases.step("build", 1)
-    assert phases.reached() == STEPS
+    assert phases.steps_done() == STEPS
 
 
 def test_phases_of_unknown_parents_and_no_steps_do_no_harm() -> None:
@@ -47,7 +47,7 @@ def test_phases_of_unknown_parents_and_no_steps_do_no_harm() -> None:
     phases.start("odd", "gone", 0)
     phases.finish("odd")
     phases.finish("odd")
-    assert phases.reached() == 0
+    assert phases.steps_done() == 0
 
 
 def test_a_log_without_end_keeps_the_lines_that_say_why(monkeypatch: pytest.MonkeyPatch) -> None:

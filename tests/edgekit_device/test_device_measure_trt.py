@@ -144,7 +144,7 @@ def test_an_engine_that_cannot_be_captured_is_named_and_serves_on(here: Here) ->
     model = toy()
     (engine,) = model.engines.values()
     wanted = model(FRAMES[0])["y"]
-    held = engine.held
+    held = engine.hold_context
 
     from contextlib import contextmanager
 
@@ -160,7 +160,7 @@ def test_an_engine_that_cannot_be_captured_is_named_and_serves_on(here: Here) ->
 
             yield found._replace(context=Context())
 
-    here.monkeypatch.setattr(engine, "held", capturing)
+    here.monkeypatch.setattr(engine, "hold_context", capturing)
     with pytest.raises(DeviceError, match="cannot be captured") as caught:
         bench(model, FRAMES, BenchSettings(0.0, 0.0, 1, graph=True))
     assert caught.value.code == "bench.graph"

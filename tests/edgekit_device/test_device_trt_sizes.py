@@ -185,7 +185,7 @@ def test_several_frames_in_flight_share_a_profile(here: Here, shared: bool, tmp_
     results = []
     with ExitStack() as holding:
         # a context of the profile is in use
-        holding.enter_context(engine.held({"x": x}))
+        holding.enter_context(engine.hold_context({"x": x}))
         thread = threading.Thread(target=lambda: results.append(engine.enqueue({"x": x})))
         thread.start()
         if shared:
@@ -193,7 +193,7 @@ def test_several_frames_in_flight_share_a_profile(here: Here, shared: bool, tmp_
             assert len(results) == 1
         else:
             with pytest.raises(DeviceError, match="no profile 0 for one more context"):
-                holding.enter_context(engine.held({"x": x}))
+                holding.enter_context(engine.hold_context({"x": x}))
     thread.join()
     np.testing.assert_allclose(results[0]["y"].numpy(), expected, rtol=1e-5)
 

@@ -202,8 +202,8 @@ def test_a_step_that_reads_weights_has_no_key():
 
 def test_equal_steps_are_proved_once(monkeypatch):
     calls = []
-    real = prove_module._proved
-    monkeypatch.setattr(prove_module, "_proved", lambda *a: calls.append(a) or real(*a))
+    real = prove_module._prove
+    monkeypatch.setattr(prove_module, "_prove", lambda *a: calls.append(a) or real(*a))
     shape = (1, 4, 3, 17)
     assert proof(relu_net("a", shape), maximum(1.0)) == proof(relu_net("b", shape), maximum(1.0))
     assert len(calls) == 1

@@ -77,8 +77,8 @@ def test_a_failure_of_the_old_nodes_is_no_missing_kernel(monkeypatch, said):
     def fails(*args):
         raise RuntimeError(f"[ONNXRuntimeError] : {said}")
 
-    monkeypatch.setattr(sides_module, "started", fails)
-    monkeypatch.setattr(sides_module, "shared", fails)
+    monkeypatch.setattr(sides_module, "start_graph_session", fails)
+    monkeypatch.setattr(sides_module, "share_session", fails)
     found = proof(relu_net(shape=(1, 4, 3, 19)), maximum(1.0), seed=len(said))
     assert found == Proof(INF, 0.0)
     assert not found.holds()

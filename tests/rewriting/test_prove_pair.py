@@ -40,7 +40,7 @@ def counted(monkeypatch, owner, name):
 
 
 def test_steps_with_other_weights_share_a_session_and_have_the_proofs_of_their_sides(monkeypatch):
-    sides_module._known.cache_clear()
+    sides_module._cache.cache_clear()
     sides = counted(monkeypatch, prove, "compare")
     sessions = counted(monkeypatch, onnxruntime, "InferenceSession")
     found = [prove.prove(*first(*scaled(seed))) for seed in range(4)]
@@ -77,7 +77,7 @@ def test_weights_that_bound_are_distinguished():
 
 
 def test_where_the_pair_fails_the_sides_show_which_of_them_fails(monkeypatch):
-    sides_module._known.cache_clear()
+    sides_module._cache.cache_clear()
 
     def fails(*args):
         raise RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : no memory")

@@ -10,7 +10,7 @@ import pytest
 from edgekit.errors import ModelError
 from edgekit.network.loading.load import load
 from edgekit.network.session import session
-from edgekit.rewriting.engine.opset import obstacle, raise_opset, raised_entry
+from edgekit.rewriting.engine.opset import find_obstacle, prove_raising, raise_opset
 from tests.rewriting.nets import assert_same, net, node, ops
 
 DATA = Path(os.path.dirname(onnx.backend.test.__file__), "data")
@@ -142,7 +142,7 @@ def test_a_mode_of_opset_11_alone_becomes_one_of_13(word, factors):
         (made,) = after.proto.graph.node
         found = {a.name: a.s.decode() for a in made.attribute}
         assert found["coordinate_transformation_mode"] == "half_pixel"
-    entry = raised_entry(net([item], {"x": (1, 2, 8, 8)}, ["y"], weights, 11), after)
+    entry = prove_raising(net([item], {"x": (1, 2, 8, 8)}, ["y"], weights, 11), after)
     assert (entry.max_error, entry.max_error_float64) == (0, 0)
 
 
@@ -156,7 +156,7 @@ def test_what_opset_13_has_no_mode_for_is_not_raised(modes):
         [node("Resize", "x r s", "y", "up", **how)], {"x": (1, 2, 4, 4)}, ["y"], weights, 11
     )
     assert raise_opset(model) is None
-    assert obstacle(model) == "Resize 'up'"
+    assert find_obstacle(model) == "Resize 'up'"
 
 
 def test_weights_and_their_names_stay():

@@ -15,7 +15,7 @@ from edgekit.rewriting.engine import scoring
 from edgekit.rewriting.engine.scoring import _READS_FLOATS, PartialNetwork, around, both_key
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.proof import prove, sessions, sides
-from edgekit.rewriting.rewrite import chosen, rewrite
+from edgekit.rewriting.rewrite import choose_rewrites, rewrite
 from tests.rewriting.made_up import ORIN
 from tests.rewriting.nets import net, node, rewrite_step, weight
 from tests.rewriting.zoo import ZOO
@@ -119,7 +119,7 @@ def test_equal_steps_among_other_neighbours_are_judged_apart():
         chain = [node("Relu", "x", "r"), node("HardSwish", "r", "h"), node(neighbour, "h", "y")]
         model = net(chain, {"x": (1, 8, 7, 7)}, ["y", "h"] if returned else ["y"], opset=14)
         graph = RewriteGraph(model)
-        (item,) = chosen(["hard-swish"], (), ())
+        (item,) = choose_rewrites(["hard-swish"], (), ())
         step = rewrite_step(graph, item, next(n for n in graph.nodes() if n.op == "HardSwish"))
         return both_key(graph, step, around(graph, step))
 

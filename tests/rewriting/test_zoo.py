@@ -13,7 +13,7 @@ from edgekit.network.session import session
 from edgekit.network.writing import save
 from edgekit.placement.forecast import forecast
 from edgekit.rewriting.engine.opset import RAISED, raise_opset
-from edgekit.rewriting.engine.replay import steps_again
+from edgekit.rewriting.engine.replay import match_steps
 from edgekit.rewriting.graph import RewriteGraph, emit
 from edgekit.rewriting.provenance.other_weights import reweigh
 from edgekit.rewriting.provenance.record import KEY, read_record, with_record
@@ -71,7 +71,7 @@ def assert_refits(before, after, applied):
     other = other_values(before)
     graph, again = RewriteGraph(raise_opset(other)), []
     steps = [(item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED]
-    for step in steps_again(graph, steps):
+    for step in match_steps(graph, steps):
         graph.apply(step)
         again.append(toys.applied(step))
     expected = with_record(emit(graph), graph, again, original=other)

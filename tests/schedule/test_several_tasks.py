@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.schedule.own_plans import route_of_plan
+from edgekit.schedule.own_plans import plan_route
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import OUTSIDE, Border, Cost, Goal, Mode, PlacementProblem, Transfer
 
@@ -37,7 +37,7 @@ def problem():
 )
 def test_tasks_add_up_in_the_order_of_the_nodes(modes, devices):
     placing = evaluate(problem(), modes, Goal.of(problem(), "latency"))
-    route, nodes = route_of_plan(problem(), placing, ("GPU", "DLA0", "DLA1"))
+    route, nodes = plan_route(problem(), placing, ("GPU", "DLA0", "DLA1"))
     assert sum(task.work_us for task in route.tasks) == pytest.approx(placing.value)
     assert [v for row in nodes for v in row] == [0, 1, 2, 3]
     changes = [
@@ -62,7 +62,7 @@ def test_reformats_between_two_loadables_are_the_gpus_own_task():
         (None, Cost((0, 2.0, 0, 0)), Cost((0, 0, 2.0, 0))),
     )
     placing = evaluate(two, (1, 2), Goal.of(two, "latency"))
-    route, nodes = route_of_plan(two, placing, two.devices)
+    route, nodes = plan_route(two, placing, two.devices)
     reported = [(task.device, task.work_us) for task in route.tasks]
     assert reported == [(1, 22.0), (0, TO_DLA), (2, 32.0)]
     assert nodes == ((0,), (), (1,))

@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import pytest
 
-from edgekit.schedule.contention import run_through, stretched, under_contention
+from edgekit.schedule.contention import simulate, stretch_times, under_contention
 from edgekit.schedule.timetable import (
     SearchLimit,
     alone_us,
-    best_places,
+    find_best_places,
     frame_tasks,
+    solve_timetable,
     steady_state,
-    timetable,
 )
 from tests.solver.several_chains import assignments, chain, check_timetable, orders, workload
 
@@ -33,7 +33,7 @@ def test_makespan_is_that_of_the_best_order(seed):
     rng = random.Random(seed)
     load = workload([chain(rng, "a", 3, 2), chain(rng, "b", 3, 2)], max_loadables=2 + seed % 2)
     best = min(max(ends.values()) for places in assignments(load) for ends in orders(load, places))
-    found = timetable(load, "makespan")
+    found = solve_timetable(load, "makespan")
     check_timetable(load, found)
     assert found.value == pytest.approx(best, rel=1e-5)
     assert found.bound <= best <= found.bound * (1 + 1e-4)
@@ -52,14 +52,14 @@ def test_the_largest_share_of_a_deadline_is_least(seed):
         if max(ends.values()) <= 1000
     ]
     best = min(shares)
-    found = timetable(load, "latency")
+    found = solve_timetable(load, "latency")
     if best > 1 + 1e-6:
         assert found is None
         return
     check_timetable(load, found)
     assert found.value == pytest.approx(best, rel=1e-5)
     assert found.bound <= best * (1 + 1e-9)
-    ran = run_through(load, found)
+    ran = simulate(load, found)
     check_timetable(load, ran)
     assert max(ran.latency_us(load, i) / load.chains[i].deadline_us for i in range(2)) <= (
         found.value * (1 + 1e-6)
@@ -70,10 +70,10 @@ def test_energy_and_load_are_least_over_all_assignments():
     rng = random.Random(7)
     load = workload([chain(rng, "a", 3, 2), chain(rng, "b", 3, 2)], max_loadables=2)
     every = list(assignments(load))
-    assert timetable(load, "energy").value == pytest.approx(min(map(load.energy_uj, every)))
+    assert solve_timetable(load, "energy").value == pytest.approx(min(map(load.energy_uj, every)))
     gpu = min(load.loads_us(places)[0] for places in every)
-    assert timetable(load, "gpu_time").value == pytest.approx(gpu, abs=0.01)
-    _, value, bound = best_places(load)
+    assert solve_timetable(load, "gpu_time").value == pytest.approx(gpu, abs=0.01)
+    _, value, bound = find_best_places(load)
     assert value == pytest.approx(min(max(load.loads_us(places)) for places in every))
     assert bound <= value
 
@@ -82,15 +82,15 @@ def test_frames_overlap_when_a_deadline_is_longer_than_the_period():
     rng = random.Random(3)
     own = chain(rng, "a", 4, 2)
     load = workload([own])
-    places, period, _ = best_places(load)
+    places, period, _ = find_best_places(load)
     assert period < alone_us(load, 0)  # both devices must work on different frames
     rate = 1e6 / (period * 1.05)
     again = chain(random.Random(3), "a", 4, 2, rate=f"{rate:.3f}", deadline_us=4 * period)
     load = workload([again])
-    found = timetable(load, "latency")
+    found = solve_timetable(load, "latency")
     check_timetable(load, found)
     assert found.latency_us(load, 0) > float(again.period_us)
-    ran = run_through(load, found)
+    ran = simulate(load, found)
     check_timetable(load, ran)
     assert places is not None
 
@@ -98,7 +98,7 @@ def test_frames_overlap_when_a_deadline_is_longer_than_the_period():
 def test_a_steady_state_takes_a_frame_of_each_network_every_period():
     rng = random.Random(5)
     load = workload([chain(rng, "a", 4, 3), chain(rng, "b", 5, 3)], devices=3)
-    places, period, _ = best_places(load)
+    places, period, _ = find_best_places(load)
     table = steady_state(load, places, period)
     chains = [
         own.__class__(own.name, own.times_us, own.hands_us, own.energy_uj, Fraction(period))
@@ -113,7 +113,7 @@ def test_contention_never_makes_anything_faster_and_keeps_the_order():
     load = workload(
         [chain(rng, name, 4, 3, rate=rate) for name, rate in rates], devices=3, one_core=True
     )
-    lower = timetable(load, "latency", limit=SearchLimit.of(3, 30))
+    lower = solve_timetable(load, "latency", limit=SearchLimit.of(3, 30))
     upper = under_contention(load, "latency", lower, slow, SearchLimit.of(3, 30))
     check_timetable(load, upper)
     # no timetable beats the first network alone on the board, and one is as good; OR-Tools 9.15
@@ -127,7 +127,7 @@ def test_contention_never_makes_anything_faster_and_keeps_the_order():
 
 def stretched_value(load, lower):
     """Everything slower by the worst factor in the optimum's own order: no run is worse."""
-    ran = run_through(stretched(load, [1.3, 1.3, 1.3]), lower)
+    ran = simulate(stretch_times(load, [1.3, 1.3, 1.3]), lower)
     return max(ran.latency_us(load, i) / own.deadline_us for i, own in enumerate(load.chains))
 
 
@@ -135,7 +135,7 @@ def test_too_little_time_is_proved():
     rng = random.Random(2)
     load = workload([chain(rng, "a", 3, 2, rate=1000, deadline_us=200.0)])
     assert alone_us(load, 0) > 200
-    assert timetable(load, "latency") is None
+    assert solve_timetable(load, "latency") is None
 
 
 def test_rates_that_are_no_whole_microseconds_meet_again() -> None:

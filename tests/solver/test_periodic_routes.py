@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from edgekit.schedule.contention import run_through, stretched
-from edgekit.schedule.timetable import alone_us, best_places, timetable
+from edgekit.schedule.contention import simulate, stretch_times
+from edgekit.schedule.timetable import alone_us, find_best_places, solve_timetable
 from tests.solver.several_chains import (
     assignments,
     chain,
@@ -32,17 +32,17 @@ def test_the_best_of_parts_and_whole_plans_is_found(seed):
     load = loads(seed, one_core=seed % 2 == 0, max_loadables=1 + seed % 3)
     every = list(assignments(load))
     best = min(max(ends.values()) for places in every for ends in orders(load, places))
-    found = timetable(load, "makespan")
+    found = solve_timetable(load, "makespan")
     check_timetable(load, found)
     assert found.value == pytest.approx(best, rel=1e-5)
     assert found.bound <= best <= found.bound * (1 + 1e-4)
     assert found.places in every
-    ran = run_through(load, found)
+    ran = simulate(load, found)
     check_timetable(load, ran)
-    assert timetable(load, "energy").value == pytest.approx(min(map(load.energy_uj, every)))
+    assert solve_timetable(load, "energy").value == pytest.approx(min(map(load.energy_uj, every)))
     gpu = min(load.loads_us(places)[0] for places in every)
-    assert timetable(load, "gpu_time").value == pytest.approx(gpu, abs=0.01)
-    _, value, bound = best_places(load)
+    assert solve_timetable(load, "gpu_time").value == pytest.approx(gpu, abs=0.01)
+    _, value, bound = find_best_places(load)
     assert value == pytest.approx(min(max(load.loads_us(places)) for places in every))
     assert bound <= value
 
@@ -51,7 +51,7 @@ def test_a_plan_of_the_whole_network_counts_for_what_it_needs_alone_and_stretche
     load = loads(1)
     own = min(sum(task.work_us for task in r.tasks) for r in load.chains[1].routes)
     assert alone_us(load, 1) == pytest.approx(own)
-    slow = stretched(load, [2.0, 2.0, 2.0])
+    slow = stretch_times(load, [2.0, 2.0, 2.0])
     assert alone_us(slow, 1) == pytest.approx(2 * own)
 
 
@@ -68,6 +68,6 @@ def test_frames_of_whole_plans_repeat():
         for places in assignments(load)
         for ends in orders(load, places)
     ]
-    found = timetable(load, "latency")
+    found = solve_timetable(load, "latency")
     check_timetable(load, found)
     assert found.value == pytest.approx(min(shares), rel=1e-5)

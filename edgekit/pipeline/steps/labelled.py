@@ -226,7 +226,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             built.map50_95,
             fp32.map50,
             fp32.map50_95,
-            matched.counted(),
+            matched.result(),
         )
 
     objects = [

@@ -99,15 +99,13 @@ def pointwise_function(layer: Layer) -> str:
     return str(layer.params.get("function") or usual.get(layer.kind, layer.kind))
 
 
-# Tensor formats: those that a kernel can read and write, and the bytes of a tensor.
-#
-# A format has its name in TensorRT's documentation ("LINEAR", "HWC8", "CHW16", "CHW32",
-# "DLA_LINEAR", "DLA_HWC4"); a tensor's layout is its type and its format, ("int8", "CHW32").
-
-
 @cache
 def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0") -> int:
-    """Returns a tensor's bytes in a layout, including padded channels and lines."""
+    """Returns a tensor's bytes in a layout, including padded channels and lines.
+
+    A format has its name in TensorRT's documentation ("LINEAR", "HWC8", "CHW16", "CHW32",
+    "DLA_LINEAR", "DLA_HWC4"); a tensor's layout is its type and its format, ("int8", "CHW32").
+    """
     dtype, form = layout
     if form == "LINEAR" or len(shape) < 2:
         return math.prod(shape) * BYTES[dtype]
@@ -159,14 +157,14 @@ def takes_image(kernel: LayerKernel, network: Network) -> bool:
     return len(shape) == 4 and shape[1] in (1, 3, 4)
 
 
-# A GPU kernel's time: launch, and a floor, arithmetic and memory traffic that overlap in part.
-#
-# A kernel's work (:class:`GpuWork`) is separate from its time by the constants (:func:`gpu_time`),
-# so that ``scripts/fit_costs.py`` computes the work once and the times over arrays.
-
-
 class GpuWork(NamedTuple):
     """The work of one kernel on a GPU, independent of the fitted constants.
+
+    A GPU kernel's time: launch, and a floor, arithmetic and memory traffic that overlap in part.
+
+    A kernel's work (:class:`GpuWork`) is separate from its time by the constants
+    (:func:`gpu_time`), so that ``scripts/fit_costs.py`` computes the work once and the times over
+    arrays.
 
     Attributes:
         macs_us: Microseconds of its multiply-accumulates at the peak rate, padded channels
@@ -421,14 +419,11 @@ def is_free(layer: Layer) -> bool:
     return layer.kind in SHUFFLES and layer.params.get("mode") in free.shuffle_modes
 
 
-# A DLA operation's time, and the extra time of a tensor's format at a loadable's border.
-#
-# As on the GPU, an operation's work (:class:`DlaWork`) is separate from its time by the constants
-# (:func:`dla_time`).
-
-
 class DlaWork(NamedTuple):
     """The work of one operation on a DLA core, independent of the fitted constants.
+
+    As on the GPU, an operation's work (:class:`DlaWork`) is separate from its time by the constants
+    (:func:`dla_time`).
 
     Attributes:
         macs_us: Microseconds of its multiply-accumulates at the peak rate, padding included.

@@ -267,7 +267,7 @@ class CostModel:
         """
         if len(kernel.layers) == 1:
             return (1.0,)
-        parts = self._parts(network, kernel, device)
+        parts = operations(network, kernel, gpu_joins if device == "GPU" else dla_joins)
         took = [self.kernel_us(network, part, device) for part in parts]
         total = sum(took)
         share: dict[int, float] = {}
@@ -278,10 +278,7 @@ class CostModel:
                 within = added / whole if whole else 1 / len(own)
                 share[i] = within * (us / total if total else len(own) / len(kernel.layers))
         found = [share[i] for i in kernel.layers]
-        return tuple(one / sum(found) for one in found)
-
-    def _parts(self, network: Network, kernel: LayerKernel, device: str) -> tuple[LayerKernel, ...]:
-        return operations(network, kernel, gpu_joins if device == "GPU" else dla_joins)
+        return tuple(part / sum(found) for part in found)
 
     def _added_us(self, network: Network, part: LayerKernel, index: int, device: str) -> float:
         """Returns a layer's contribution to an operation: the sum of arithmetic and traffic."""
@@ -444,18 +441,6 @@ def _standby(device: str) -> float:
     return watts.gpu if device == "GPU" else watts.dla
 
 
-# The slowdown of devices that work at the same time: they share the DRAM.
-#
-# The factors depend on the set of working devices (``targets/costs/contention.yaml``), so the
-# feasible loads form a polytope: time is divided among the sets of devices that work at once, and
-# the work of a device in a set's time is that time over its slowdown in the set. For this model the
-# following result is exact: a plan's period is the largest of a few weighted sums of its loads
-# (``Problem.shares``).
-#
-# An engine with layers on a DLA core and on the GPU (a hybrid engine) also waits for a busy GPU.
-# While it waits it draws no power, so the energy uses the factors of the memory alone.
-
-
 def contention_factors(target: Target) -> Mapping[str, float]:
     """Returns a board's factors: its own, else its DLA generation's; empty if unknown."""
     family = contention_constants().extra.get(target.dla.generation)
@@ -507,6 +492,15 @@ def concurrent_speeds(
     devices: Sequence[str], target: Target, *, hybrid: bool
 ) -> tuple[tuple[float, ...], ...]:
     """Returns, by set of devices that work at once, each device's speed; 0 if not in the set.
+
+    Devices that work at the same time share the DRAM. The factors depend on the set of working
+    devices (``targets/costs/contention.yaml``), so the feasible loads form a polytope: time is
+    divided among the sets of devices that work at once, and the work of a device in a set's time is
+    that time over its slowdown in the set. For this model the following result is exact: a plan's
+    period is the largest of a few weighted sums of its loads (``PlacementProblem.shares``).
+
+    An engine with layers on a DLA core and on the GPU (a hybrid engine) also waits for a busy GPU.
+    While it waits it draws no power, so the energy uses the factors of the memory alone.
 
     Empty if no factors are known. ``hybrid``: True if engines on DLA cores have GPU layers.
     """

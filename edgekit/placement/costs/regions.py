@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field
 
-from edgekit.network.model import Layer, Network
+from edgekit.network.model import Network
 from edgekit.placement.costs.constants import layer_kinds
 from edgekit.placement.costs.kernel_costs import product_us
 from edgekit.placement.costs.model import CostModel
@@ -64,11 +64,11 @@ def find_regions(model: CostModel, network: Network, able: Mapping[str, bool]) -
     rules = layer_kinds().regions
     if not any(layer.kind in rules.anchors for layer in network.layers):
         return FusedRegions()
-    factor = model.constants.gpu[model.target.gpu.arch].broken
     measured = model.measured
     consumers = network.consumers()
     saved_us: dict[int, float] = {}
     parts = []
+    constants = model.constants.gpu[model.target.gpu.arch]
     known = measured.fused_parts()
     for layers in attention_parts(model, network) if known is None else known:
         price = 0.0
@@ -81,12 +81,17 @@ def find_regions(model: CostModel, network: Network, able: Mapping[str, bool]) -
             if measured.is_fused(kernel):
                 # measured in the fusion; predicted without the fusion
                 alone = model.predicted_us(network, kernel, "GPU")
-                price += max(0.0, factor * alone - us)
+                price += max(0.0, constants.broken * alone - us)
             elif us and not measured.has_kernel(kernel, "GPU"):
-                fused = _product_us(model, network, layer) if layer.macs else 0.0
+                fused = 0.0
+                if layer.macs:
+                    precision = model.layer_precision(layer, "GPU")
+                    fused = product_us(
+                        network, layer, precision, model.target, model.mode, constants
+                    )
                 saved_us[i] = max(0.0, us - fused)
                 if not measured.is_apart(i):
-                    price += saved_us[i] + (factor - 1) * us
+                    price += saved_us[i] + (constants.broken - 1) * us
         price += measured.apart_us(layers, saved_us)
         if price:
             parts.append(FusedRegion(layers, price))
@@ -125,9 +130,3 @@ def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
         if any(network.layers[i].kind in regions.anchors for i in members):
             found.append(frozenset(members))
     return sorted(found, key=min)
-
-
-def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
-    data = model.constants.gpu[model.target.gpu.arch]
-    precision = model.layer_precision(layer, "GPU")
-    return product_us(network, layer, precision, model.target, model.mode, data)

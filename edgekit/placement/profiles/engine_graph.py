@@ -1,5 +1,9 @@
 """An engine's graph from its build log: the ONNX nodes of each unit, by its name and neighbours,
 and the tensors between units.
+
+The parser's lines give each node's inputs, the units' names give their nodes. If a log has no
+parser's lines, units are joined by their timed formats: the written and the read format are equal,
+or those of a measured reformat.
 """
 
 from __future__ import annotations
@@ -11,11 +15,6 @@ from itertools import permutations
 
 from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.timings import Combination, OnnxNode, Timings, UnitTiming
-
-# The parser's lines give each node's inputs, the units' names give their nodes. If a log has no
-# parser's lines, units are joined by their timed formats: the written and the read format are
-# equal, or those of a measured reformat.
-
 
 _FEW = 4
 
@@ -64,8 +63,12 @@ def engine_graph(timings: Timings, log: BuildLog | None = None) -> EngineGraph:
 
     The builder's choices (its reformat layers, the finished engine) are ignored.
     """
-    units = tuple(_timed(unit) for unit in timings.units)
-    units = _without_parts(tuple(unit for unit in units if unit.combinations), timings)
+    timed = []
+    for unit in timings.units:
+        combinations = tuple(c for c in unit.combinations if c.us is not None)
+        if combinations:
+            timed.append(replace(unit, combinations=combinations))
+    units = _without_parts(tuple(timed), timings)
     return _GraphBuilder(replace(timings, units=units), log).build()
 
 
@@ -86,10 +89,6 @@ def _without_parts(units: tuple[UnitTiming, ...], timings: Timings) -> tuple[Uni
             if own and own < inside and own != ends and not units[n].on_dla
         )
     return tuple(unit for n, unit in enumerate(units) if n not in parts)
-
-
-def _timed(unit: UnitTiming) -> UnitTiming:
-    return replace(unit, combinations=tuple(c for c in unit.combinations if c.us is not None))
 
 
 class _GraphBuilder:
@@ -191,7 +190,8 @@ class _GraphBuilder:
             return
         writer = self._nearest(port[0], wanted, exact=False)
         name = f"into {self._units[port[0]].name} ({port[1]})"
-        self._join(self._name_of(writer) or name, writer, port)
+        known = next((tensor for tensor, end in self._writer.items() if end == writer), "")
+        self._join(known or name, writer, port)
 
     def _join(self, tensor: str, writer: TensorPort | None, reader: TensorPort) -> None:
         self._readers.setdefault(tensor, []).append(reader)
@@ -199,9 +199,6 @@ class _GraphBuilder:
         if writer is not None:
             self._writer.setdefault(tensor, writer)
             self._written.add(writer)
-
-    def _name_of(self, writer: TensorPort | None) -> str:
-        return next((t for t, port in self._writer.items() if port == writer), "")
 
     def _nearest(self, before: int, wanted: set[str], *, exact: bool = True) -> TensorPort | None:
         for index in reversed(range(before)):

@@ -207,19 +207,17 @@ def _predict_times(
     return found
 
 
-# The estimation of times that were not measured themselves.
-#
-# Every layer has an unknown time on each device. Logarithms of these times are normal around the
-# prediction. Their error has three parts: shared by all layers of a device, shared by all layers of
-# a kind there, and each layer's own. So a few rows with many layers also correct other layers. A
-# row is a sum of unknown times. The likeliest times are found by Gauss-Newton; a sample is the
-# likeliest solution for a draw of the prior and of the measurements' errors, so that every sample
-# keeps the measured sums (randomize-then-optimize: Bardsley et al., SIAM J. Sci. Comput. 36, 2014).
-
-
 @dataclass(frozen=True)
 class TimingEvidence:
     """A measured sum.
+
+    Every layer has an unknown time on each device. Logarithms of these times are normal around the
+    prediction. Their error has three parts: shared by all layers of a device, shared by all layers
+    of a kind there, and each layer's own. So a few rows with many layers also correct other layers.
+    A row is a sum of unknown times. The likeliest times are found by Gauss-Newton; a sample is the
+    likeliest solution for a draw of the prior and of the measurements' errors, so that every sample
+    keeps the measured sums (randomize-then-optimize: Bardsley et al., SIAM J. Sci. Comput. 36,
+    2014).
 
     Attributes:
         layers: Unknown layers as (class, layer's index, multiplicity).

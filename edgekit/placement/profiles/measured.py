@@ -211,7 +211,9 @@ class MeasuredTimes:
         number = {i: n for n, group in enumerate(groups) for i in group.layers}
         place = self.place
         rules = layer_kinds().fusion
-        kernels = fuse(network, rules.heads, rules.tails, lambda la: number.get(place[la.name], -1))
+        kernels = fuse(
+            network, rules.heads, rules.tails, lambda layer: number.get(place[layer.name], -1)
+        )
         where = "GPU" if device == "GPU" else "DLA0"
         weights: dict[int, float] = {}
         for kernel in kernels:
@@ -834,6 +836,11 @@ def measured_part(
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
+    sentence = (
+        f"{percent(fraction)} of the latency is measured ({costs.profile.path}), the rest predicted"
+    )
+    if fraction == 1:
+        sentence = f"all of the latency is measured ({costs.profile.path})"
     return MeasuredPart(
         file=costs.profile.path,
         kind=costs.profile.kind,
@@ -849,15 +856,8 @@ def measured_part(
         },
         rows=costs.matched.rows,
         unmatched=tuple(costs.matched.unmatched),
-        notes=(_measured_sentence(fraction, costs.profile.path), *costs.warnings()),
+        notes=(sentence, *costs.warnings()),
     )
-
-
-def _measured_sentence(fraction: float, path: str) -> str:
-    """Returns a sentence on the measured share."""
-    if fraction == 1:
-        return f"all of the latency is measured ({path})"
-    return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
 
 
 def time_source(measured: MeasuredPart | None) -> str:

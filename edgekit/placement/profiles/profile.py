@@ -118,18 +118,15 @@ class Profile:
     table: ProfileTable | None = field(default=None, repr=False)
 
 
-# The assignment of a profile's rows to layers.
-#
-# Up to TensorRT 8 a loadable's own row shows only its start; the wait for the DLA is in the first
-# "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
-
-
 def attribute_rows(
     rows: Sequence[ProfileRow],
     kinds: Mapping[str, str],
     writes: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[tuple[ProfileRow, ...], tuple[ProfileRow, ...]]:
     """Returns (layers, other rows) with the DLA's time on the DLA's rows.
+
+    Up to TensorRT 8 a loadable's own row shows only its start; the wait for the DLA is in the first
+    "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
 
     Several loadables can run before the first wait (two cores, or one after the other). A wait
     belongs to the loadable that writes its tensor, if the layer information lists the tensor; else
@@ -205,13 +202,6 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
     layers, others = attribute_rows([ProfileRow(name, us) for name, us in times], {})
     both = [*((row, True) for row in layers), *((row, False) for row in others)]
     return tuple(sorted(both, key=lambda pair: pair[0].place))
-
-
-# ``edgekit.profile/1``: a table of measurements on a board, of one plan or of many.
-#
-# A row is a sum of layers on a device, in the formats of its border tensors; several measurements
-# of the same sum are merged. Measurements that agree are pooled. Of contradicting measurements the
-# newest counts, unless it has far fewer samples, and the table lists the contradiction.
 
 
 class LayerRow(Document):
@@ -290,6 +280,11 @@ class Contradiction(Document):
 
 class ProfileTable(Document):
     """Measurements on a board, of one plan or of many: an ``edgekit.profile/1``."""
+
+    # A row is a sum of layers on a device, in the formats of its border tensors; several
+    # measurements of the same sum are merged. Measurements that agree are pooled. Of contradicting
+    # measurements the newest counts, unless it has far fewer samples, and the table lists the
+    # contradiction.
 
     schema_: Literal["edgekit.profile/1"] = Field(alias="schema")
     clock: ClockName | None = Field(None, description="cpu-measured or board-measured")

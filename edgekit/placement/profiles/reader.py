@@ -510,16 +510,14 @@ def _format(tensor: Mapping[str, Any]) -> str:
     return f"{tensor.get('Format', '')} {tensor.get('DataType', '')}".strip()
 
 
-# The times of layers, fusions and loadables in a document of ``edgekit bench``.
-#
-# A segment's own time is the sum; it is divided in proportion to its profiled layers, because a
-# profiler slows the timed layers. A hybrid engine is a segment of two devices: only its layers
-# distinguish them, and the wait for the DLA is booked to the loadable (see ``profile``).
-
-
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """A timed segment of a bench: its microseconds, and "GPU" or "DLA" by layer."""
+    """A timed segment of a bench: its microseconds, and "GPU" or "DLA" by layer.
+
+    A segment's own time is the sum; it is divided in proportion to its profiled layers, because a
+    profiler slows the timed layers. A hybrid engine is a segment of two devices: only its layers
+    distinguish them, and the wait for the DLA is booked to the loadable (see ``profile``).
+    """
 
     lane: int
     index: int

@@ -22,7 +22,7 @@ from edgekit.network.model import QDQ, Model, Network
 from edgekit.network.protos import free_name, reads
 from edgekit.quantize.calibration.checks import check_weights
 from edgekit.quantize.scales import is_scale, scales_in
-from edgekit.rewriting.engine.opset import obstacle, raise_opset
+from edgekit.rewriting.engine.opset import find_obstacle, raise_opset
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # operators whose constant operands must be INT8 like the other operands
@@ -354,7 +354,7 @@ def to_qdq(
     raised = raise_opset(model)
     if raised is None:
         raise ModelError(
-            f"Q/DQ nodes need opset 13, and {obstacle(model)} cannot be converted to it",
+            f"Q/DQ nodes need opset 13, and {find_obstacle(model)} cannot be converted to it",
             code="qdq.opset",
             where=model.source,
             hint="export the model again with opset 13 or later",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
-from edgekit.rewriting.engine.replay import Region, Replayed, regions, replayed
+from edgekit.rewriting.engine.replay import Region, Replayed, regions, replay_regions
 from edgekit.rewriting.engine.scoring import Judge, Score, apart, pieces, score
 from edgekit.rewriting.graph import RewriteGraph, emit
 
@@ -91,11 +91,11 @@ class SearchState:
         """Returns the state without some regions, and without steps that then do not apply."""
         lost = {region.steps for region in gone}
         left = [region for region in self.regions if region.steps not in lost]
-        again = replayed(self._raised, self._left.taken, left, self._notes)
+        again = replay_regions(self._raised, self._left.taken, left, self._notes)
         return SearchState(self._raised, self._judge, again, self._notes)
 
 
-def salvaged(full: SearchState, before: Judged) -> SearchState | None:
+def salvage(full: SearchState, before: Judged) -> SearchState | None:
     """Returns the regions that can be added kind by kind without a loss of time.
 
     Args:
@@ -203,13 +203,13 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
             continue
         if tied:
             dear = [r for r in tied if not scores[r][1].better(scores[r][0])]
-            state = _by_the_whole(state, tied, dear)
+            state = _settle_by_whole(state, tied, dear)
         if not state.judged.slower(before):
             break
         full = full or state
         state = state.without(_dearest(state, before))
     if full is not None and not state.regions:
-        state = salvaged(full, before) or state
+        state = salvage(full, before) or state
     search.notes += describe_salvaged(before, full, state)
     if state.regions:
         return Settled(state.judged, state.graph, state.taken)
@@ -220,7 +220,7 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
     return None
 
 
-def _by_the_whole(state: SearchState, tied: list[Region], dear: list[Region]) -> SearchState:
+def _settle_by_whole(state: SearchState, tied: list[Region], dear: list[Region]) -> SearchState:
     """Takes back the ``tied`` regions that do not improve the whole network.
 
     Args:

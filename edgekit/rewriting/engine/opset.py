@@ -33,7 +33,7 @@ RAISED_REASON = (
 )
 
 
-def _take(node: onnx.NodeProto, *names: str) -> Attributes:
+def _take_attributes(node: onnx.NodeProto, *names: str) -> Attributes:
     """Removes attributes from a node and returns their values; None for missing attributes."""
     found = attributes(node)
     retained = [item for item in node.attribute if item.name not in names]
@@ -42,7 +42,7 @@ def _take(node: onnx.NodeProto, *names: str) -> Attributes:
     return {name: found.get(name) for name in names}
 
 
-def _read(node: onnx.NodeProto, inputs: Sequence[str]) -> list[onnx.NodeProto]:
+def _set_inputs(node: onnx.NodeProto, inputs: Sequence[str]) -> list[onnx.NodeProto]:
     inputs = list(inputs)
     while inputs and not inputs[-1]:
         inputs.pop()
@@ -55,7 +55,7 @@ def _softmax(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     # all axes from here on were merged; often all but one have size 1
 
     shape = at.types[node.input[0]][1]
-    given = _take(node, "axis")["axis"]
+    given = _take_attributes(node, "axis")["axis"]
     first = (1 if given is None else given) % max(len(shape), 1)
     wide = [axis for axis in range(first, len(shape)) if shape[axis] > 1]
     if len(wide) <= 1 or first >= len(shape):
@@ -79,41 +79,47 @@ def _clip(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     if at.opset >= 11:
         return [node]
     kind = helper.tensor_dtype_to_np_dtype(at.types[node.input[0]][0])
-    bounds = _take(node, "min", "max")
+    bounds = _take_attributes(node, "min", "max")
     named = ["" if v is None else at.constant(node, n, v, kind) for n, v in bounds.items()]
-    return _read(node, [node.input[0], *named])
+    return _set_inputs(node, [node.input[0], *named])
 
 
 def _batch_norm(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    return [node] if at.opset >= 9 or _take(node, "spatial")["spatial"] in {None, 1} else None
+    return (
+        [node]
+        if at.opset >= 9 or _take_attributes(node, "spatial")["spatial"] in {None, 1}
+        else None
+    )
 
 
 def _pad(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     if at.opset >= 11:
         return [node]
     kind = helper.tensor_dtype_to_np_dtype(at.types[node.input[0]][0])
-    given = _take(node, "pads", "value")
+    given = _take_attributes(node, "pads", "value")
     fill = "" if given["value"] is None else at.constant(node, "value", given["value"], kind)
-    return _read(node, [node.input[0], at.whole(node, "pads", given["pads"]), fill])
+    return _set_inputs(node, [node.input[0], at.whole(node, "pads", given["pads"]), fill])
 
 
 def _slice(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     if at.opset >= 10:
         return [node]
-    given = _take(node, "starts", "ends", "axes")
-    return _read(node, [node.input[0], *(at.whole(node, n, v) for n, v in given.items())])
+    given = _take_attributes(node, "starts", "ends", "axes")
+    return _set_inputs(node, [node.input[0], *(at.whole(node, n, v) for n, v in given.items())])
 
 
 def _top_k(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     if at.opset >= 10:
         return [node]
-    return _read(node, [node.input[0], at.whole(node, "k", [_take(node, "k")["k"]])])
+    return _set_inputs(
+        node, [node.input[0], at.whole(node, "k", [_take_attributes(node, "k")["k"]])]
+    )
 
 
-def _listed(attribute: str) -> Callable[[Raiser, onnx.NodeProto], list[onnx.NodeProto]]:
+def _attribute_to_input(attribute: str) -> Callable[[Raiser, onnx.NodeProto], list[onnx.NodeProto]]:
     def change(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        given = _take(node, attribute)[attribute]
-        return _read(node, [node.input[0], at.whole(node, attribute, given)])
+        given = _take_attributes(node, attribute)[attribute]
+        return _set_inputs(node, [node.input[0], at.whole(node, attribute, given)])
 
     return change
 
@@ -121,7 +127,7 @@ def _listed(attribute: str) -> Callable[[Raiser, onnx.NodeProto], list[onnx.Node
 def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     if node.op_type == "Resize" and at.opset >= 11:
         return [node] if _half_pixels(node) else None
-    given = _take(node, "scales")["scales"]
+    given = _take_attributes(node, "scales")["scales"]
     scales = at.constant(node, "scales", given, "float32") if given else node.input[1]
     word = "floor"
     if attributes(node).get("mode", "nearest") == "nearest":
@@ -134,7 +140,7 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     node.op_type = "Resize"
     fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": word}
     node.attribute.extend(helper.make_attribute(name, word) for name, word in fixed.items())
-    return _read(node, [node.input[0], "", scales])
+    return _set_inputs(node, [node.input[0], "", scales])
 
 
 def _half_pixels(node: onnx.NodeProto) -> bool:
@@ -149,7 +155,7 @@ def _half_pixels(node: onnx.NodeProto) -> bool:
     word = _WITHOUT_HALF.get(given.get("nearest_mode", "round_prefer_floor"))
     if word is None or given.get("mode", "nearest") != "nearest":
         return False
-    _take(node, "coordinate_transformation_mode", "nearest_mode")
+    _take_attributes(node, "coordinate_transformation_mode", "nearest_mode")
     modes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": word}
     node.attribute.extend(helper.make_attribute(key, value) for key, value in modes.items())
     return True
@@ -251,31 +257,28 @@ CHANGED: Mapping[str, Callable[[Raiser, Any], list[onnx.NodeProto] | None]] = {
     "Hardmax": _softmax,
     "LogSoftmax": _softmax,
     "Pad": _pad,
-    "ReduceSum": _listed("axes"),
+    "ReduceSum": _attribute_to_input("axes"),
     "Resize": _resize,
     "Scan": _scan,
     "Scatter": _scatter,
     "Slice": _slice,
     "Softmax": _softmax,
-    "Split": _listed("split"),
-    "Squeeze": _listed("axes"),
+    "Split": _attribute_to_input("split"),
+    "Squeeze": _attribute_to_input("axes"),
     "TopK": _top_k,
-    "Unsqueeze": _listed("axes"),
+    "Unsqueeze": _attribute_to_input("axes"),
     "Upsample": _resize,
 }
 
 
-# Conversion to opset 13, the oldest opset that rewrites support.
-#
-# Node by node, without onnx's version converter: that makes an Upsample, and a Resize of opset 10,
-# read half pixels, keeps modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to each
-# Softmax, leaves added nodes without names, and stops at unknown operators (onnx 1.23.2). Mending
-# its results would take as much code as this table.
-# Source of the changes between opsets: ONNX's operator changelog.
-
-
 def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     """Returns the network in ai.onnx opset 13, or in its own newer opset.
+
+    Node by node, without onnx's version converter: that makes an Upsample, and a Resize of opset
+    10, read half pixels, keeps modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to
+    each Softmax, leaves added nodes without names, and stops at unknown operators (onnx 1.23.2).
+    Mending its results would take as much code as this table. Source of the changes between opsets:
+    ONNX's operator changelog.
 
     Weights, their names and the names of all nodes and tensors stay; parameters that were
     attributes become constants called "NODE:PARAMETER".
@@ -309,14 +312,14 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     return replace(raised, folded={**raised.folded, **model.folded})
 
 
-def obstacle(model: Model) -> str:
+def find_obstacle(model: Model) -> str:
     """Returns operator and name of the node that cannot be raised, for people."""
     raiser = Raiser(model)
     raiser.run()
     return raiser.stuck or "the network as a whole"
 
 
-def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = SEED) -> Applied:
+def prove_raising(model: Model, raised: Model, *, runs: int = RUNS, seed: int = SEED) -> Applied:
     """Returns the record of raising ``model`` to ``raised``, with the largest errors of its proofs.
 
     Nodes whose operator, attributes and inputs stayed are excluded.
@@ -326,7 +329,7 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
     come: list[Node] = []
     worst = Proof(0.0, 0.0)
     for node in old.nodes():
-        made = _makers(node, old, new)
+        made = _find_replacements(node, old, new)
         if len(made) == 1 and _form(made[0]) == _form(node):
             continue
         gone.append(node)
@@ -354,12 +357,12 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
     )
 
 
-def holds(entry: Applied) -> bool:
+def raising_holds(entry: Applied) -> bool:
     """Returns True if raising changed no result."""
     return Proof(entry.max_error, entry.max_error_float64 or 0.0).holds()
 
 
-def _makers(node: Node, old: RewriteGraph, new: RewriteGraph) -> list[Node]:
+def _find_replacements(node: Node, old: RewriteGraph, new: RewriteGraph) -> list[Node]:
     """Returns the nodes of ``new`` that replace ``node``, in topological order."""
     found: dict[str, Node] = {}
 

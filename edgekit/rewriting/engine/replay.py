@@ -116,7 +116,7 @@ class Replayed:
     regions: tuple[Region, ...]
 
 
-def replayed(
+def replay_regions(
     model: Model, taken: Mapping[int, Taken], left: Sequence[Region], notes: list[str]
 ) -> Replayed:
     """Applies the steps of some regions again, without the other regions' steps.
@@ -135,7 +135,7 @@ def replayed(
         graph = RewriteGraph(model)
         made: dict[int, Taken] = {}
         for index in sorted(i for region in left for i in region.steps):
-            again = _again(graph, taken[index], notes)
+            again = _match_again(graph, taken[index], notes)
             if again is None:
                 left = [region for region in left if index not in region.steps]
                 break
@@ -148,7 +148,7 @@ def replayed(
             )
 
 
-def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
+def _match_again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
     """Returns a step as it matches now, proved if it was before; None if either fails."""
     anchor = taken.step.anchor
     try:
@@ -178,8 +178,7 @@ def same_step(a: RewriteStep, b: RewriteStep) -> bool:
         and _forms(a.new) == _forms(b.new)
         and (a.inputs, a.outputs) == (b.inputs, b.outputs)
         and (a.shapes, a.dtypes) == (b.shapes, b.dtypes)
-        and len(a.fixed) == len(b.fixed)
-        and all(_same_fixed(x, y) for x, y in zip(a.fixed, b.fixed, strict=True))
+        and _constant_forms(a.fixed) == _constant_forms(b.fixed)
     )
 
 
@@ -190,9 +189,8 @@ def _forms(nodes: Sequence[Node]) -> list[tuple[object, ...]]:
     ]
 
 
-def _same_fixed(a: NewConstant, b: NewConstant) -> bool:
-    kind = (a.name, a.dtype, a.value.shape) == (b.name, b.dtype, b.value.shape)
-    return kind and a.value.tobytes() == b.value.tobytes()
+def _constant_forms(constants: Sequence[NewConstant]) -> list[tuple[object, ...]]:
+    return [(c.name, c.dtype, c.value.shape, c.value.tobytes()) for c in constants]
 
 
 def replay(model: Model, steps: Iterable[tuple[str, str]]) -> RewriteGraph:
@@ -206,12 +204,12 @@ def replay(model: Model, steps: Iterable[tuple[str, str]]) -> RewriteGraph:
         ModelError: "rewrite.replay": a rewrite is unknown, or does not match there.
     """
     graph = RewriteGraph(model)
-    for step in steps_again(graph, steps):
+    for step in match_steps(graph, steps):
         graph.apply(step)
     return graph
 
 
-def steps_again(graph: RewriteGraph, steps: Iterable[tuple[str, str]]) -> Iterator[RewriteStep]:
+def match_steps(graph: RewriteGraph, steps: Iterable[tuple[str, str]]) -> Iterator[RewriteStep]:
     """Yields each named step as it matches now; the caller applies it before requesting the next.
 
     Raises:

@@ -117,12 +117,12 @@ class Search:
         """Applies helpful rewrites until none is left."""
         for _ in range(_MOST_PASSES):
             before = len(self.taken)
-            self._pass()
+            self._run_pass()
             if len(self.taken) == before:
                 return
         self.notes.append("rewriting stopped at its limit of steps; please report this")
 
-    def _pass(self) -> None:
+    def _run_pass(self) -> None:
         todo = deque(
             node
             for node in self.graph.nodes()
@@ -131,9 +131,9 @@ class Search:
         )
         while todo:
             node = todo.popleft()
-            while self._alive(node) and node not in self._done:
+            while self._is_present(node) and node not in self._done:
                 self._done.begin()
-                taken = self._at(node)
+                taken = self._try_rewrites(node)
                 if taken is None:
                     self._done.add(node)
                     break
@@ -143,16 +143,16 @@ class Search:
                 if len(self.taken) >= self._most_steps:
                     return
 
-    def _alive(self, node: Node) -> bool:
+    def _is_present(self, node: Node) -> bool:
         return self.graph.has(node.name) and self.graph.node(node.name) is node
 
     def _revisited(self, step: RewriteStep) -> list[Node]:
-        found = {node.name: node for node in step.new if self._alive(node)}
+        found = {node.name: node for node in step.new if self._is_present(node)}
         for name in step.outputs:
             found.update((reader.name, reader) for reader in self.graph.readers(name))
         return list(found.values())
 
-    def _at(self, node: Node) -> RewriteStep | None:
+    def _try_rewrites(self, node: Node) -> RewriteStep | None:
         if node.domain:
             return None
         for item in self._by_operator.get(node.op, ()):

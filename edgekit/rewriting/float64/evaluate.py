@@ -73,7 +73,7 @@ def evaluate(
         last.update(dict.fromkeys(node.inputs, index))
     with np.errstate(all="ignore"):
         for index, node in enumerate(nodes):
-            made = computed(node, [values[n] if n else None for n in node.inputs], opset)
+            made = compute_node(node, [values[n] if n else None for n in node.inputs], opset)
             values.update((n, v) for n, v in zip(node.outputs, made, strict=False) if n)
             if outputs is not None:
                 for name in node.inputs:
@@ -83,11 +83,13 @@ def evaluate(
     return {name: values[name] for name in written if outputs is None or name in outputs}
 
 
-def computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
+def compute_node(
+    node: Node, inputs: Sequence[np.ndarray | None], opset: int
+) -> Sequence[np.ndarray]:
     """Returns one node's outputs for its input values; see :func:`evaluate`."""
     kernel = None if node.domain else _kernels().get(node.op)
     if kernel is not None:
-        call = _call()(node.op, tuple(inputs), node.attrs, opset, len(node.outputs))
+        call = _call_class()(node.op, tuple(inputs), node.attrs, opset, len(node.outputs))
         made = kernel(call)
         if made is not None:
             return made
@@ -95,7 +97,7 @@ def computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Seq
 
 
 @cache
-def _call() -> type[Call]:
+def _call_class() -> type[Call]:
     from edgekit.rewriting.float64.call import Call
 
     return Call
@@ -142,10 +144,10 @@ def _evaluator(node: Node, feeds: Sequence[str], opset: int) -> ReferenceEvaluat
 
     written = tuple(f"o{index}" if name else "" for index, name in enumerate(node.outputs))
     key = form(node), opset, tuple(feeds), len(node.inputs), written
-    found = _known().get(key)
+    found = _cache().get(key)
     if found is None:
-        if len(_known()) >= _REMEMBERED:
-            _known().clear()
+        if len(_cache()) >= _REMEMBERED:
+            _cache().clear()
         # as opset 11 renamed it
         op, version = ("ScatterElements", 11) if node.op == "Scatter" else (node.op, 1)
         read = (f"i{index}" for index in range(len(node.inputs)))
@@ -158,10 +160,10 @@ def _evaluator(node: Node, feeds: Sequence[str], opset: int) -> ReferenceEvaluat
         )
         opsets = [helper.make_opsetid("", max(opset, version))]
         found = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
-        _known()[key] = found
+        _cache()[key] = found
     return found
 
 
 @cache
-def _known() -> dict[Hashable, ReferenceEvaluator]:
+def _cache() -> dict[Hashable, ReferenceEvaluator]:
     return {}

@@ -60,10 +60,6 @@ def _pad(call: Call) -> Sequence[np.ndarray] | None:
     return [np.pad(value, widths, mode=_PAD_MODES[mode])]  # type: ignore[call-overload]
 
 
-def _erf(call: Call) -> Sequence[np.ndarray]:
-    return [_error_function(call.wide(0))]
-
-
 def _error_function(x: np.ndarray) -> np.ndarray:
     # NumPy has no erf; in blocks, since each number becomes a Python object
     y = np.empty(x.shape)
@@ -90,7 +86,7 @@ def _hard_swish(call: Call) -> Sequence[np.ndarray]:
 KERNELS: Mapping[str, OperatorFunction] = {
     "Cast": _cast,
     "CastLike": _cast,
-    "Erf": _erf,
+    "Erf": lambda call: [_error_function(call.wide(0))],
     "Expand": _expand,
     "Gelu": _gelu,
     "HardSwish": _hard_swish,

@@ -30,7 +30,7 @@ _LAID_OUT = 1 << 23
 _WIDENED = 1 << 23
 
 
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _multiply_matrices(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Returns a matrix product, widening a stored matrix in blocks of columns."""
     if b.ndim != 2 or b.size <= _BLOCK or b.dtype == np.float64 or b.dtype.kind not in "fV":
         return np.asarray(np.matmul(wide(a), wide(b)))
@@ -42,15 +42,11 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return y
 
 
-def _matmul(call: Call) -> Sequence[np.ndarray]:
-    return [_product(call.array(0), call.array(1))]
-
-
 def _gemm(call: Call) -> Sequence[np.ndarray]:
     a, b, c = call.array(0), call.array(1), call.optional(2)
     a = a.T if call.whole("transA", 0) else a
     b = b.T if call.whole("transB", 0) else b
-    y = call.real("alpha", 1.0) * _product(a, b)
+    y = call.real("alpha", 1.0) * _multiply_matrices(a, b)
     return [y if c is None else y + call.real("beta", 1.0) * wide(c)]
 
 
@@ -69,15 +65,12 @@ def _softmax(call: Call) -> Sequence[np.ndarray] | None:
     return [(np.exp(x) / total).reshape(shape)]
 
 
-def _channels(value: np.ndarray, rank: int) -> np.ndarray:
-    return wide(value).reshape(-1, *(1,) * (rank - 2))
-
-
 def _batch_norm(call: Call) -> Sequence[np.ndarray] | None:
     if call.whole("training_mode", 0) or call.outputs > 1:
         return None
     x = call.wide(0)
-    scale, bias, mean, var = (_channels(call.array(i), x.ndim) for i in (1, 2, 3, 4))
+    by_channel = (-1, *(1,) * (x.ndim - 2))
+    scale, bias, mean, var = (wide(call.array(i)).reshape(by_channel) for i in (1, 2, 3, 4))
     factor = scale / np.sqrt(var + call.real("epsilon", 1e-5))
     return [(x - mean) * factor + bias]
 
@@ -86,7 +79,7 @@ MATRIX_KERNELS: Mapping[str, OperatorFunction] = {
     "BatchNormalization": _batch_norm,
     "Gemm": _gemm,
     "LogSoftmax": _softmax,
-    "MatMul": _matmul,
+    "MatMul": lambda call: [_multiply_matrices(call.array(0), call.array(1))],
     "Softmax": _softmax,
 }
 
@@ -249,7 +242,7 @@ def _average_pool(call: Call) -> Sequence[np.ndarray]:
     y = _along(_padded(x, window, 0.0), window, np.add)
     whole = bool(call.whole("count_include_pad", 0))
     for axis, size in enumerate(x.shape[2:]):
-        counts = _counted(window, axis, size, whole)
+        counts = _count_elements(window, axis, size, whole)
         y = y / counts.reshape(-1, *(1,) * (len(window.out) - axis - 1))
     return [y]
 
@@ -268,7 +261,7 @@ def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
     return x
 
 
-def _counted(window: _Window, axis: int, size: int, whole: bool) -> np.ndarray:
+def _count_elements(window: _Window, axis: int, size: int, whole: bool) -> np.ndarray:
     """Returns the number of elements of each window that count along one axis."""
     starts = np.arange(window.out[axis]) * window.stride[axis] - window.begin[axis]
     at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilation[axis]

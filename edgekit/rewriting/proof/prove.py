@@ -177,12 +177,12 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
     """
     named = key(graph, step)
     if named is None:
-        return _proved(graph, step, runs, seed, True)
-    found = _known().get((named, runs, seed))
+        return _prove(graph, step, runs, seed, True)
+    found = _cache().get((named, runs, seed))
     if found is None:
-        if len(_known()) >= _REMEMBERED:
-            _known().clear()
-        found = _known()[named, runs, seed] = _proved(graph, step, runs, seed)
+        if len(_cache()) >= _REMEMBERED:
+            _cache().clear()
+        found = _cache()[named, runs, seed] = _prove(graph, step, runs, seed)
     return found
 
 
@@ -195,11 +195,11 @@ def _return_freed_memory() -> None:
 
 
 @lru_cache(1)
-def _known() -> dict[tuple[Hashable, int, int], Proof]:
+def _cache() -> dict[tuple[Hashable, int, int], Proof]:
     return {}
 
 
-def _proved(
+def _prove(
     graph: RewriteGraph, step: RewriteStep, runs: int, seed: int, shares: bool = False
 ) -> Proof:
     far = reach(graph, step.old)
@@ -207,7 +207,9 @@ def _proved(
     if shares:
         # after any failure, running the sides separately finds the side that fails
         with suppress(Exception):
-            found = _paired(graph, step, random_feeds(graph, step.inputs, runs, seed, far), exact)
+            found = _prove_pair(
+                graph, step, random_feeds(graph, step.inputs, runs, seed, far), exact
+            )
             if found is not None:
                 return found
     # this proof may be large
@@ -217,7 +219,7 @@ def _proved(
     return compare(old, new, feeds, step.outputs, exact)
 
 
-def _paired(
+def _prove_pair(
     graph: RewriteGraph, step: RewriteStep, feeds: Iterable[Mapping[str, np.ndarray]], exact: bool
 ) -> Proof | None:
     """Returns the result of :func:`compare`, with sessions shared by steps with other weights."""

@@ -35,7 +35,7 @@ class ProofSession:
         return self._session.run(self._outputs, feed)  # type: ignore[no-any-return]
 
 
-def shared(
+def share_session(
     graph: RewriteGraph,
     nodes: Sequence[Node],
     known: Mapping[str, np.ndarray],
@@ -60,28 +60,28 @@ def shared(
         graph.opset,
         tuple((value.shape, value.dtype.str) for value in feeds.values()),
         tuple((v.shape, v.dtype.str, v.tobytes()) for v in known.values()),
-        tuple(_row(node, number) for node in nodes),
+        tuple(_node_key(node, number) for node in nodes),
         tuple(number[name] for name in outputs),
     )
-    found = _known().get(key)
+    found = _cache().get(key)
     if found is None:
-        if len(_known()) >= _MOST:
-            _known().clear()
-        found = _known()[key] = started(graph, nodes, known, feeds, outputs, False)
+        if len(_cache()) >= _MOST:
+            _cache().clear()
+        found = _cache()[key] = start_graph_session(graph, nodes, known, feeds, outputs, False)
     return found
 
 
 @lru_cache(1)
-def _known() -> dict[Hashable, ProofSession]:
+def _cache() -> dict[Hashable, ProofSession]:
     return {}
 
 
-def _row(node: Node, number: Mapping[str, int]) -> Hashable:
+def _node_key(node: Node, number: Mapping[str, int]) -> Hashable:
     names = (tuple(number.get(name, name) for name in side) for side in (node.inputs, node.outputs))
     return form(node), *names
 
 
-def started(
+def start_graph_session(
     graph: RewriteGraph,
     nodes: Sequence[Node],
     known: Mapping[str, np.ndarray],
@@ -89,7 +89,7 @@ def started(
     outputs: Sequence[str],
     large: bool,
 ) -> ProofSession:
-    """Starts a session; other arguments as for :func:`shared`.
+    """Starts a session; other arguments as for :func:`share_session`.
 
     Args:
         large: True if more than one thread makes it faster.

@@ -15,9 +15,15 @@ import onnx
 
 from edgekit.network.graph import Node, form, node_proto
 from edgekit.rewriting.errors import MalformedError
-from edgekit.rewriting.float64.evaluate import computed, evaluate
+from edgekit.rewriting.float64.evaluate import compute_node, evaluate
 from edgekit.rewriting.graph import NewConstant, RewriteGraph, RewriteStep
-from edgekit.rewriting.proof.sessions import ProofSession, narrow, shared, start_session, started
+from edgekit.rewriting.proof.sessions import (
+    ProofSession,
+    narrow,
+    share_session,
+    start_graph_session,
+    start_session,
+)
 
 #: Operators whose floating-point constants are parameters, not weights.
 READS_FLOATS = frozenset(
@@ -188,7 +194,9 @@ class ProofSide:
         with suppress(Exception):
             return self._fed(feed, computed)
         known = {name: self._narrowed(name) for name in self._read() if name in self._constants}
-        session = started(self._graph, self._nodes, known, feed, computed, self._large())
+        session = start_graph_session(
+            self._graph, self._nodes, known, feed, computed, self._large()
+        )
         made = session.run([*feed.values()])
         self._session = session, ()
         return made
@@ -204,11 +212,11 @@ class ProofSide:
         fed = {n: v for n, v in known.items() if v.dtype.kind == "f" and n not in deciding}
         shown = {n: v for n, v in known.items() if n not in fed}
         if self._large():
-            session = started(
+            session = start_graph_session(
                 self._graph, self._nodes, shown, {**feed, **fed}, computed, large=True
             )
         else:
-            session = shared(self._graph, self._nodes, shown, {**feed, **fed}, computed)
+            session = share_session(self._graph, self._nodes, shown, {**feed, **fed}, computed)
         made = session.run([*feed.values(), *fed.values()])
         self._session = session, tuple(fed)
         return made
@@ -260,25 +268,23 @@ def _lacks_kernel(said: str) -> bool:
     return _NOT_MADE in said and _MEMORY not in said.lower()
 
 
-# The old and the new nodes of a step as a pair, for steps that differ only in weights.
-#
-# Such steps share the order of computation, and one ONNX Runtime session for both sides, which is
-# fed the weights like inputs.
-
-
 def make_pair(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
-    """Returns both sides of a step; None if it cannot share a session with others."""
+    """Returns both sides of a step; None if it cannot share a session with others.
+
+    Steps that differ only in weights share the order of computation, and one ONNX Runtime session
+    for both sides, which is fed the weights like inputs.
+    """
     key, numbers = alike(graph, step)
-    form = _known().get(key)
+    form = _cache().get(key)
     if form is None:
-        if len(_known()) >= _MOST_FORMS:
-            _known().clear()
-        form = _known()[key] = _form(graph, step, numbers)
+        if len(_cache()) >= _MOST_FORMS:
+            _cache().clear()
+        form = _cache()[key] = _form(graph, step, numbers)
     return None if form.failed else ProofPair(form, graph, step, list(numbers)[1:])
 
 
 @lru_cache(1)
-def _known() -> dict[Hashable, _Form]:
+def _cache() -> dict[Hashable, _Form]:
     return {}
 
 
@@ -325,13 +331,13 @@ class ProofPair:
         for at, name in zip(form.inputs, self._step.inputs, strict=True):
             values[at] = feed[name]
         _run(form.rows[side], values, self._graph.opset)
-        return self._named([_there(values[at]) for at in form.outputs])
+        return self._named([_require_value(values[at]) for at in form.outputs])
 
     def _named(self, values: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
         return dict(zip(self._step.outputs, values, strict=True))
 
     def _narrow(self, side: int, at: int) -> np.ndarray:
-        return narrow(_there(self._sides[side][at]))
+        return narrow(_require_value(self._sides[side][at]))
 
     def _start(self, feed: Mapping[str, np.ndarray]) -> None:
         """Starts the form's session; after a failure it is not tried again."""
@@ -447,7 +453,7 @@ def _form(graph: RewriteGraph, step: RewriteStep, numbers: Mapping[str, int]) ->
     return form
 
 
-def _there(value: np.ndarray | None) -> np.ndarray:
+def _require_value(value: np.ndarray | None) -> np.ndarray:
     if value is None:
         raise ValueError("a tensor has no value")
     return value
@@ -456,7 +462,7 @@ def _there(value: np.ndarray | None) -> np.ndarray:
 def _run(rows: Iterable[_Row], values: _Values, opset: int) -> None:
     with np.errstate(all="ignore"):
         for node, read, written in rows:
-            made = computed(node, [values[at] for at in read], opset)
+            made = compute_node(node, [values[at] for at in read], opset)
             for at, value in zip(written, made, strict=False):
                 if at >= 0:
                     values[at] = value

@@ -24,7 +24,7 @@ from edgekit.rewriting.graph import emit
 from edgekit.rewriting.provenance.record import (
     RewriteRecord,
     WeightType,
-    built_in,
+    built_in_constants,
     closure,
     count_operators,
     digest_parameters,
@@ -56,7 +56,11 @@ def check_network(rewritten: Model, other: Model) -> None:
         found, there = before.parameters, before.operators
         values: Mapping[str, np.ndarray] = {}
     else:
-        found, there, values = digest_parameters(other), count_operators(other), built_in(other)
+        found, there, values = (
+            digest_parameters(other),
+            count_operators(other),
+            built_in_constants(other),
+        )
     if record is None:
         faults = _differing(digest_parameters(rewritten), found, (), values)
         faults += _fewer(count_operators(rewritten), there)
@@ -82,8 +86,8 @@ def check_derived(
         DataError: Code "refit.mismatch"; the hint lists the constants.
     """
     faults = []
-    values = built_in(made)
-    for name, old in built_in(rewritten).items():
+    values = built_in_constants(made)
+    for name, old in built_in_constants(rewritten).items():
         # bit for bit, since a value may be an infinite bound or a NaN
         if name in values and _bits(old) == _bits(values[name]):
             continue
@@ -118,7 +122,7 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
 
     A rewrite may have been chosen for the value; only repeating the same steps shows it.
     """
-    found = built_in(other)
+    found = built_in_constants(other)
     given = digest_parameters(other)
     changed = [
         name

@@ -19,7 +19,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import Node
 from edgekit.network.model import Model, metadata, with_metadata
 from edgekit.removed import FormerDict
 from edgekit.rewriting.engine.opset import RAISED
@@ -271,10 +270,10 @@ def closure(
 
 def digest_parameters(model: Model) -> dict[str, str]:
     """Returns a digest of each constant other than weights, by name: bounds, axes, masks."""
-    return {name: _digest(value) for name, value in built_in(model).items()}
+    return {name: _digest(value) for name, value in built_in_constants(model).items()}
 
 
-def built_in(model: Model) -> dict[str, np.ndarray]:
+def built_in_constants(model: Model) -> dict[str, np.ndarray]:
     """Returns the constants built into engines: all except weights, by name."""
     return {
         tensor.name: numpy_helper.to_array(tensor)
@@ -289,7 +288,7 @@ def count_operators(model: Model) -> dict[str, int]:
     Names of nodes and tensors are excluded, so that another export of the same network gives the
     same result.
     """
-    return dict(sorted(Counter(_described(node) for node in model.proto.graph.node).items()))
+    return dict(sorted(Counter(_describe_node(node) for node in model.proto.graph.node).items()))
 
 
 def _digest(value: np.ndarray) -> str:
@@ -301,7 +300,7 @@ def _digest(value: np.ndarray) -> str:
     return hashlib.sha256(head.encode() + data.tobytes()).hexdigest()[:_DIGITS]
 
 
-def _described(node: onnx.NodeProto) -> str:
+def _describe_node(node: onnx.NodeProto) -> str:
     parts = []
     for item in sorted(node.attribute, key=lambda item: item.name):
         if item.type in (item.GRAPH, item.GRAPHS):
@@ -377,6 +376,8 @@ def with_record(
     known = {t.name for t in original.proto.graph.initializer}
     # raising the opset is not a step: it is repeated for every model with an older opset
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
+    # a node of several outputs is listed under each output
+    nodes = {id(node): node for node in graph.recipes().values()}.values()
     made = RewriteRecord(
         original=original.digest,
         opset=(original.graph.opset, graph.opset),
@@ -385,13 +386,13 @@ def with_record(
         weights={},
         originals={},
         stations={},
-        recipes=tuple(make_recipe(node) for node in _nodes(graph)),
+        recipes=tuple(map(make_recipe, nodes)),
         constants={},
         parameters=digest_parameters(original) if before is None else before.parameters,
         operators=count_operators(original) if before is None else before.operators,
     )
     if before is not None:
-        before = _apart(before, graph)
+        before = _rename_taken(before, graph)
         made = replace(
             made,
             original=before.original,
@@ -400,7 +401,7 @@ def with_record(
             steps=(*before.steps, *steps),
             recipes=(*before.recipes, *made.recipes),
         )
-    return set_record(model, _completed(made, before, graph, known, model))
+    return set_record(model, _complete_record(made, before, graph, known, model))
 
 
 def set_record(model: Model, record: RewriteRecord) -> Model:
@@ -456,7 +457,7 @@ def record_document(
     )
 
 
-def _completed(
+def _complete_record(
     record: RewriteRecord,
     before: RewriteRecord | None,
     graph: RewriteGraph,
@@ -532,12 +533,7 @@ def _type_before(name: str, before: RewriteRecord | None, graph: RewriteGraph) -
     return WeightType(graph.dtype(name), graph.shape(name))
 
 
-def _nodes(graph: RewriteGraph) -> list[Node]:
-    # a node of several outputs is listed under each output
-    return list({id(node): node for node in graph.recipes().values()}.values())
-
-
-def _apart(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
+def _rename_taken(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
     """Renames inner tensors of an older record whose names new recipes have taken since."""
     taken = {*graph.recipes(), *graph.brought()}
     inner = [name for name in before.makers() if graph.initializer(name) is None]

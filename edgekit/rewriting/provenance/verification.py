@@ -13,8 +13,8 @@ from edgekit.errors import DataError, EdgekitError, GateError, ModelError
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.removed import FormerDict
-from edgekit.rewriting.engine.opset import RAISED, raise_opset, raised_entry
-from edgekit.rewriting.engine.replay import make_entry, steps_again
+from edgekit.rewriting.engine.opset import RAISED, prove_raising, raise_opset
+from edgekit.rewriting.engine.replay import make_entry, match_steps
 from edgekit.rewriting.errors import MalformedError
 from edgekit.rewriting.graph import Applied, RewriteGraph, emit
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, prove
@@ -374,10 +374,13 @@ def verify(
     rows: list[VerifiedRewrite] = []
     total = sum(map(len, claim.rounds))
     rewritten = model
+
+    def report_step() -> None:
+        if progress is not None:
+            progress(len(rows), total)
+
     for steps in claim.rounds:
-        rewritten = _round(
-            rewritten, claim, steps, rows, lambda: _report_progress(progress, rows, total)
-        )
+        rewritten = _repeat_rewriting(rewritten, claim, steps, rows, report_step)
     approximate = any(row.rewrite in APPROXIMATE for row in rows)
     network = whole_network(
         model, rewritten, runs=claim.runs, seed=claim.seed, exact=not approximate
@@ -401,7 +404,7 @@ def _amount(error: float | None) -> str:
     return "an unknown amount" if error is None else f"{error:.1e}"
 
 
-def _round(
+def _repeat_rewriting(
     model: Model,
     claim: Claim,
     steps: tuple[tuple[str, str], ...],
@@ -416,12 +419,12 @@ def _round(
     graph = RewriteGraph(raised)
     applied: list[Applied] = []
     if raised is not model:
-        entry = raised_entry(model, raised, runs=claim.runs, seed=claim.seed)
+        entry = prove_raising(model, raised, runs=claim.runs, seed=claim.seed)
         if entry.nodes or not steps:
             proof = Proof(entry.max_error, entry.max_error_float64 or 0.0)
             rows.append(_row(entry, proof, claim, len(rows)))
     try:
-        for step in steps_again(graph, steps):
+        for step in match_steps(graph, steps):
             proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
             applied.append(make_entry(step, proof, runs=claim.runs, seed=claim.seed))
             rows.append(_row(applied[-1], proof, claim, len(rows)))
@@ -454,13 +457,6 @@ def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> VerifiedRe
 def _finite(error: float | None) -> float | None:
     # JSON has no infinities
     return error if error is not None and math.isfinite(error) else None
-
-
-def _report_progress(
-    progress: Callable[[int, int], None] | None, rows: list[VerifiedRewrite], total: int
-) -> None:
-    if progress is not None:
-        progress(len(rows), total)
 
 
 def _not_repeated(reason: str, where: str) -> GateError:

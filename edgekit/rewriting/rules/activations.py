@@ -10,15 +10,15 @@ import math
 
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.rules.clips import bound, clip_from_zero, native
+from edgekit.rewriting.rules.clips import clip_from_zero, is_native_clip, read_bound
 from edgekit.rewriting.rules.operands import (
     by_constant,
     channels,
-    image,
-    number,
+    is_image,
     other_input,
     read_factor,
-    scaled,
+    read_number,
+    write_scaled,
 )
 
 # ONNX's defaults
@@ -50,7 +50,7 @@ def hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a HardSigmoid of an image.
     """
-    if not image(graph, node.inputs[0]):
+    if not is_image(graph, node.inputs[0]):
         return
     new = yield (node,)
     alpha = float(node.attrs.get("alpha", _ALPHA))
@@ -65,7 +65,7 @@ def write_hard_sigmoid(
     new: Writer, source: str, alpha: float, beta: float, high: float, count: int, *, output: str
 ) -> str:
     """Writes ``max(0, min(high, alpha * source + beta))`` as a scale and a clip."""
-    line = scaled(new, source, alpha, beta, count, role="line")
+    line = write_scaled(new, source, alpha, beta, count, role="line")
     return clip_from_zero(new, line, high, output)
 
 
@@ -87,7 +87,7 @@ def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
     if node.op == "HardSwish":
         # the operator's numbers by ONNX's definition
         swish = ((node,), node.inputs[0], 1 / 6, 0.5, 1.0, node.outputs[0], True)
-        found = swish if image(graph, node.inputs[0]) else None
+        found = swish if is_image(graph, node.inputs[0]) else None
     else:
         found = _hard_swish_at(graph, node)
     if found is None:
@@ -114,10 +114,10 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
     if add is None or found is None or graph.only_reader(shifted) is not clip:
         return None
     source, shift = found
-    if not image(graph, source):
+    if not is_image(graph, source):
         return None
-    known_low, low = bound(graph, clip.input(1), graph.dtype(source))
-    known_high, high = bound(graph, clip.input(2), graph.dtype(source))
+    known_low, low = read_bound(graph, clip.input(1), graph.dtype(source))
+    known_high, high = read_bound(graph, clip.input(2), graph.dtype(source))
     if not (known_low and known_high) or low != 0 or high is None:
         return None
     nodes, factor, multiplied = [clip, add], 1.0, False
@@ -136,7 +136,7 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
             break
         nodes.append(reader)
         current = reader.outputs[0]
-    if factor == 1.0 or factor <= 0 or not native(0.0, factor * high):
+    if factor == 1.0 or factor <= 0 or not is_native_clip(0.0, factor * high):
         return None
     return tuple(nodes), source, factor, factor * shift, factor * high, current, multiplied
 
@@ -164,8 +164,8 @@ def mish(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield nodes
     count = channels(graph, source)
     gate = new.node("Sigmoid", [source], role="sigmoid")
-    above = new.node("Mul", [gate, scaled(new, gate, -1.0, 2.0, count)], role="numerator")
-    below = scaled(new, above, -1.0, 2.0, count, role="denominator")
+    above = new.node("Mul", [gate, write_scaled(new, gate, -1.0, 2.0, count)], role="numerator")
+    below = write_scaled(new, above, -1.0, 2.0, count, role="denominator")
     ratio = new.node("Div", [above, below], role="ratio")
     new.node("Mul", [source, ratio], output=output)
 
@@ -173,7 +173,7 @@ def mish(graph: RewriteGraph, node: Node) -> Replacement:
 def mish_at(graph: RewriteGraph, node: Node) -> _Place | None:
     """Returns the nodes of a Mish, its input and its output."""
     source = node.inputs[0]
-    if not image(graph, source):
+    if not is_image(graph, source):
         return None
     if node.op == "Mish":
         return (node,), source, node.outputs[0]
@@ -201,7 +201,7 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
 
     At one of the operators with an image.
     """
-    if not image(graph, node.inputs[0]):
+    if not is_image(graph, node.inputs[0]):
         return
     alpha = float(node.attrs.get("alpha", _SELU[0] if node.op == "Selu" else 1.0))
     if node.op == "Celu" and alpha <= 0:
@@ -213,14 +213,14 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
     depth = gamma * alpha
     source = node.inputs[0]
     count = channels(graph, source)
-    half = scaled(new, source, -0.5 / width, 0.0, count, role="half")
+    half = write_scaled(new, source, -0.5 / width, 0.0, count, role="half")
     tangent = new.node("Tanh", [new.node("Relu", [half], role="below")], role="tanh")
-    above = scaled(new, tangent, 2.0 * depth, 0.0, count, role="numerator")
-    below = scaled(new, tangent, 1.0, 1.0, count, role="denominator")
+    above = write_scaled(new, tangent, 2.0 * depth, 0.0, count, role="numerator")
+    below = write_scaled(new, tangent, 1.0, 1.0, count, role="denominator")
     negative = new.node("Div", [above, below], role="negative")
     positive = new.node("Relu", [source], role="above")
     if gamma != 1.0:
-        positive = scaled(new, positive, gamma, 0.0, count, role="positive")
+        positive = write_scaled(new, positive, gamma, 0.0, count, role="positive")
     new.node("Sub", [positive, negative], output=node.outputs[0])
 
 
@@ -266,8 +266,8 @@ def _bases(graph: RewriteGraph, factor: str) -> list[str]:
     before = graph.producer(factor)
     bases = [factor]
     if before is not None:
-        bases += [name for name in before.inputs if image(graph, name)]
-    return [name for name in bases if image(graph, name)]
+        bases += [name for name in before.inputs if is_image(graph, name)]
+    return [name for name in bases if is_image(graph, name)]
 
 
 def _with_base(
@@ -291,7 +291,7 @@ def _poly(
     """Returns a tensor as coefficients by power of ``base``; None if it is no such polynomial."""
     if tensor == base:
         return {1: 1.0}
-    value = number(graph, tensor)
+    value = read_number(graph, tensor)
     if value is not None:
         return {0: value} if value else {}
     node = graph.producer(tensor)
@@ -324,7 +324,7 @@ def _combined(op: str, left: _Poly, right: _Poly) -> _Poly | None:
 def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
     """Returns the nodes of 0.5 x (1 + erf(x / sqrt(2))), x and the output."""
     if node.op == "Gelu":
-        if node.attrs.get("approximate", "none") != "none" or not image(graph, node.inputs[0]):
+        if node.attrs.get("approximate", "none") != "none" or not is_image(graph, node.inputs[0]):
             return None
         return (node,), node.inputs[0], node.outputs[0]
     found = gated(graph, node)
@@ -358,7 +358,7 @@ def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
     nodes, source, output = found
     new = yield nodes
     square = new.node("Mul", [source, source], role="square")
-    inner = scaled(new, square, 2 * _THIRD, 2 * _FIRST, channels(graph, source), role="inner")
+    inner = write_scaled(new, square, 2 * _THIRD, 2 * _FIRST, channels(graph, source), role="inner")
     gate = new.node("Sigmoid", [new.node("Mul", [inner, source], role="line")], role="sigmoid")
     new.node("Mul", [source, gate], output=output)
 
@@ -377,7 +377,7 @@ def approx_sigmoid_hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Sigmoid of an image.
     """
-    if not image(graph, node.inputs[0]):
+    if not is_image(graph, node.inputs[0]):
         return
     new = yield (node,)
     source = node.inputs[0]

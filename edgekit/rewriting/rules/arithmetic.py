@@ -18,12 +18,12 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     LARGEST_FP16,
     channels,
-    form,
-    image,
-    number,
-    scaled,
-    to_shape,
-    vector,
+    constant_form,
+    expand_to_shape,
+    is_image,
+    read_number,
+    write_scaled,
+    write_vector,
 )
 
 _LONGEST_CHAIN = 8
@@ -71,7 +71,7 @@ def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
     for item in reversed(chain):
         line.then(item, current)
         current = item.outputs[0]
-    scaled(new, source, line.factor, line.shift, count, output=node.outputs[0])
+    write_scaled(new, source, line.factor, line.shift, count, output=node.outputs[0])
 
 
 def _scaled_by(graph: RewriteGraph, node: Node) -> str:
@@ -82,16 +82,16 @@ def _scaled_by(graph: RewriteGraph, node: Node) -> str:
         rest = node.inputs[1:]
         plain = len(node.outputs) == 1 and not node.attrs.get("training_mode", 0)
         fits = plain and all(graph.constant(name) and graph.floats(name) for name in rest)
-        return node.inputs[0] if fits and image(graph, node.inputs[0]) else ""
+        return node.inputs[0] if fits and is_image(graph, node.inputs[0]) else ""
     left, right = node.inputs
     if graph.constant(left) == graph.constant(right):
         return ""
     source, constant = (right, left) if graph.constant(left) else (left, right)
     if node.op == "Div" and source == right:
         return ""
-    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+    if not is_image(graph, source) or graph.dtype(constant) != graph.dtype(source):
         return ""
-    fits = form(graph.shape(constant), graph.shape(source)) in {"uniform", "channel"}
+    fits = constant_form(graph.shape(constant), graph.shape(source)) in {"uniform", "channel"}
     return source if fits else ""
 
 
@@ -113,7 +113,7 @@ class _LinearMap:
             return
         first = node.inputs[0] != source
         constant = node.inputs[0] if first else node.inputs[1]
-        value = vector(self._graph, self._new, constant, self._count)
+        value = write_vector(self._graph, self._new, constant, self._count)
         if node.op in {"Mul", "Div"}:
             self.factor = self._new.node(node.op, [self.factor, value], role="factor")
             self.shift = self._new.node(node.op, [self.shift, value], role="shift")
@@ -158,9 +158,9 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
         return
     constant_first = fixed[0]
     source, constant = reversed(node.inputs) if constant_first else node.inputs
-    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+    if not is_image(graph, source) or graph.dtype(constant) != graph.dtype(source):
         return
-    fits = form(graph.shape(constant), graph.shape(source))
+    fits = constant_form(graph.shape(constant), graph.shape(source))
     if not fits or (node.op == "Div" and constant_first):
         return
     turned = node.op == "Sub" and constant_first
@@ -169,12 +169,12 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     output, shape = node.outputs[0], graph.shape(source)
     if turned and fits in {"uniform", "channel"}:
-        shift = vector(graph, new, constant, shape[1])
-        scaled(new, source, -1.0, shift, shape[1], output=output)
+        shift = write_vector(graph, new, constant, shape[1])
+        write_scaled(new, source, -1.0, shift, shape[1], output=output)
         return
-    operand = to_shape(graph, new, constant, shape)
+    operand = expand_to_shape(graph, new, constant, shape)
     if turned:
-        source = scaled(new, source, -1.0, 0.0, shape[1], role="turned")
+        source = write_scaled(new, source, -1.0, 0.0, shape[1], role="turned")
     if node.op == "Div":
         operand = new.node("Reciprocal", [operand])
     op = {"Div": "Mul", "Sum": "Add"}.get(node.op, "Add" if turned else node.op)
@@ -187,11 +187,11 @@ def neg(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Neg of an image.
     """
-    if not image(graph, node.inputs[0]):
+    if not is_image(graph, node.inputs[0]):
         return
     new = yield (node,)
     source = node.inputs[0]
-    scaled(new, source, -1.0, 0.0, channels(graph, source), output=node.outputs[0])
+    write_scaled(new, source, -1.0, 0.0, channels(graph, source), output=node.outputs[0])
 
 
 def broadcasts(small: Sequence[int], large: Sequence[int]) -> bool:
@@ -200,7 +200,7 @@ def broadcasts(small: Sequence[int], large: Sequence[int]) -> bool:
     return tuple(small) in {tuple(large), (n, c, 1, 1), (n, 1, 1, 1)}
 
 
-def spreadable(small: Sequence[int], large: Sequence[int]) -> bool:
+def can_spread(small: Sequence[int], large: Sequence[int]) -> bool:
     """Returns True if ``spread`` can repeat a tensor of one 4-D shape to another."""
     if len(small) != len(large) or small[0] != large[0]:
         return False
@@ -282,7 +282,7 @@ def broadcast_operand(graph: RewriteGraph, node: Node) -> Replacement:
     operands = []
     for name in node.inputs:
         if graph.constant(name):
-            operands.append(to_shape(graph, new, name, whole))
+            operands.append(expand_to_shape(graph, new, name, whole))
         elif name == unchanged:
             operands.append(name)
         else:
@@ -297,19 +297,19 @@ def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
         return False
     if any(fixed):
         source = node.inputs[fixed.index(False)]
-        if not image(graph, source) or graph.shape(source) == whole:
+        if not is_image(graph, source) or graph.shape(source) == whole:
             return False
         if node.op not in {"Add", "Mul", "Sub"} or (node.op == "Sub" and fixed[0]):
             return False
-        return spreadable(graph.shape(source), whole)
-    if not all(image(graph, name) for name in node.inputs):
+        return can_spread(graph.shape(source), whole)
+    if not all(is_image(graph, name) for name in node.inputs):
         return False
     small, large = (graph.shape(name) for name in node.inputs)
     if large != whole:
         small, large = large, small
     if large == whole and broadcasts(small, whole):
         return False
-    return all(spreadable(s, whole) for s in (small, large))
+    return all(can_spread(s, whole) for s in (small, large))
 
 
 def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str:
@@ -337,7 +337,7 @@ class Tree(NamedTuple):
     again: tuple[Node, ...]
 
 
-def tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | None:
+def find_tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | None:
     """Returns the nodes that compute the truth value ``root``, down to comparisons and inputs.
 
     None if a tensor is not N x C x H x W, or if there are too many nodes.
@@ -365,7 +365,7 @@ def tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | None:
         if len(found) > _LARGEST_TREE:
             return None
         if node.op in NEGATED:
-            if not all(image(graph, name) for name in node.inputs):
+            if not all(is_image(graph, name) for name in node.inputs):
                 return None
             continue
         if all(graph.constant(name) for name in node.inputs):
@@ -421,7 +421,7 @@ class Mask:
             made = self._logical(node, output)
         elif node is not None and not node.domain and node.op in NEGATED:
             compared = self._new.node(NEGATED[node.op], node.inputs, role="compared")
-            made = self._not(self._cast(compared), self._channels(tensor), output)
+            made = self._not(self._cast(compared), self._graph.shape(tensor)[1], output)
         else:
             made = self._cast(tensor, output)
         self._known[tensor] = made
@@ -444,7 +444,7 @@ class Mask:
         """Writes a constant operand as factor and shift, so that it needs no separate layer."""
         new = self._new
         constant, source = node.inputs[place], node.inputs[1 - place]
-        fixed = self._cast(to_shape(self._graph, new, constant, self._graph.shape(source)))
+        fixed = self._cast(expand_to_shape(self._graph, new, constant, self._graph.shape(source)))
         mask = self.of(source)
         if node.op == "And":
             return new.node("Mul", [mask, fixed], output=output)
@@ -455,14 +455,11 @@ class Mask:
         return new.node("Add", [masked, fixed], output=output)
 
     def _not(self, mask: str, count: int, output: str) -> str:
-        return scaled(self._new, mask, -1.0, 1.0, count, output=output, role="not")
+        return write_scaled(self._new, mask, -1.0, 1.0, count, output=output, role="not")
 
     def _cast(self, tensor: str, output: str = "") -> str:
         to = elem_type(self._dtype)
         return self._new.node("Cast", [tensor], output=output, role="number", to=to)
-
-    def _channels(self, tensor: str) -> int:
-        return self._graph.shape(tensor)[1]
 
 
 @rewrite(
@@ -487,19 +484,19 @@ def where(graph: RewriteGraph, node: Node) -> Replacement:
         return
     fixed = graph.constant(condition)
     if fixed:
-        fits = form(graph.shape(condition), whole)
+        fits = constant_form(graph.shape(condition), whole)
         moving = [name for name in branches if not graph.constant(name)]
-        if not fits or not moving or not all(_within(graph, name) for name in branches):
+        if not fits or not moving or not all(_is_within_fp16(graph, name) for name in branches):
             return
         new = yield (node,)
         _by_constant(graph, new, node)
         return
-    found = tree(graph, condition, node)
+    found = find_tree(graph, condition, node)
     if found is None or graph.dtype(condition) != "bool":
         return
-    if not _fits(graph, condition, branches, whole):
+    if not _condition_fits(graph, condition, branches, whole):
         return
-    if not all(_within(graph, name) for name in branches):
+    if not all(_is_within_fp16(graph, name) for name in branches):
         return
     new = yield (node, *found.nodes)
     _by_mask(graph, new, node, found.again)
@@ -507,11 +504,11 @@ def where(graph: RewriteGraph, node: Node) -> Replacement:
 
 def _branch(graph: RewriteGraph, name: str, whole: Sequence[int]) -> bool:
     if not graph.constant(name):
-        return image(graph, name) and graph.shape(name) == tuple(whole)
-    return bool(form(graph.shape(name), whole))
+        return is_image(graph, name) and graph.shape(name) == tuple(whole)
+    return bool(constant_form(graph.shape(name), whole))
 
 
-def _within(graph: RewriteGraph, name: str) -> bool:
+def _is_within_fp16(graph: RewriteGraph, name: str) -> bool:
     """Returns True if a constant is within FP16: 0 times a larger value (a mask of -inf) is NaN.
 
     Called last, because it reads an array's values.
@@ -520,7 +517,7 @@ def _within(graph: RewriteGraph, name: str) -> bool:
     return value is None or bool((np.abs(value) <= LARGEST_FP16).all())
 
 
-def _fits(
+def _condition_fits(
     graph: RewriteGraph, condition: str, branches: Sequence[str], whole: Sequence[int]
 ) -> bool:
     shape = graph.shape(condition)
@@ -528,7 +525,7 @@ def _fits(
         return True
     if not all(graph.constant(name) for name in branches) and broadcasts(shape, whole):
         return True
-    return graph.dtype(branches[0]) == "float32" and spreadable(shape, whole)
+    return graph.dtype(branches[0]) == "float32" and can_spread(shape, whole)
 
 
 def _by_mask(graph: RewriteGraph, new: Writer, node: Node, again: Sequence[Node]) -> None:
@@ -539,17 +536,17 @@ def _by_mask(graph: RewriteGraph, new: Writer, node: Node, again: Sequence[Node]
     masks = Mask(graph, new, graph.dtype(output))
     masks.repeat(again)
     mask = masks.of(condition)
-    arrays = [n for n in branches if graph.constant(n) and number(graph, n) is None]
+    arrays = [n for n in branches if graph.constant(n) and read_number(graph, n) is None]
     moving = [n for n in branches if not graph.constant(n)]
     if shape != whole and (arrays or not moving or not broadcasts(shape, whole)):
         mask, shape = spread(new, mask, shape, whole), whole
-    yes, no = (None if not graph.constant(n) else number(graph, n) for n in branches)
+    yes, no = (None if not graph.constant(n) else read_number(graph, n) for n in branches)
     if yes is not None and no is not None:
-        scaled(new, mask, yes - no, no, shape[1], output=output)
+        write_scaled(new, mask, yes - no, no, shape[1], output=output)
         return
     if no == 0.0 or yes == 0.0:
         # one of the two products is zero
-        part = mask if no == 0.0 else scaled(new, mask, -1.0, 1.0, shape[1], role="not")
+        part = mask if no == 0.0 else write_scaled(new, mask, -1.0, 1.0, shape[1], role="not")
         operand = branches[0] if no == 0.0 else branches[1]
         _product(graph, new, part, operand, whole, output)
         return
@@ -560,9 +557,9 @@ def _by_mask(graph: RewriteGraph, new: Writer, node: Node, again: Sequence[Node]
     ):
         if value is not None:
             line = (factor * value, shift * value)
-            parts.append(scaled(new, mask, *line, shape[1], role="number"))
+            parts.append(write_scaled(new, mask, *line, shape[1], role="number"))
             continue
-        part = mask if factor > 0 else scaled(new, mask, factor, shift, shape[1], role="not")
+        part = mask if factor > 0 else write_scaled(new, mask, factor, shift, shape[1], role="not")
         parts.append(_product(graph, new, part, name, whole, ""))
     new.node("Add", parts, output=output)
 
@@ -571,7 +568,7 @@ def _product(
     graph: RewriteGraph, new: Writer, mask: str, operand: str, whole: Sequence[int], output: str
 ) -> str:
     if graph.constant(operand):
-        operand = to_shape(graph, new, operand, whole)
+        operand = expand_to_shape(graph, new, operand, whole)
     return new.node("Mul", [mask, operand], output=output)
 
 
@@ -581,13 +578,13 @@ def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
     output = node.outputs[0]
     whole = graph.shape(output)
     to = elem_type(graph.dtype(output))
-    mask = new.node("Cast", [to_shape(graph, new, condition, whole)], role="number", to=to)
+    mask = new.node("Cast", [expand_to_shape(graph, new, condition, whole)], role="number", to=to)
     rest = new.node("Sub", [new.constant(1.0), mask], role="not")
     moving = [
         new.node(
             "Mul",
             [name, part],
-            output=output if any(number(graph, n) == 0.0 for n in branches) else "",
+            output=output if any(read_number(graph, n) == 0.0 for n in branches) else "",
             role="part",
         )
         for name, part in zip(branches, (mask, rest), strict=True)
@@ -595,17 +592,14 @@ def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
     ]
     if len(moving) == 1:
         (fixed,) = (n for n in branches if graph.constant(n))
-        if number(graph, fixed) == 0.0:
+        if read_number(graph, fixed) == 0.0:
             return
         part = mask if fixed == branches[0] else rest
-        moving.append(_passed(graph, new, fixed, part, whole))
+        # the constant times its condition, in full shape, to be added
+        chosen = new.node("Mul", [fixed, part], role="fixed")
+        repeats = new.constant([1, *whole[1:]])
+        moving.append(new.node("Expand", [chosen, repeats], role="repeated"))
     new.node("Add", moving, output=output)
-
-
-def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequence[int]) -> str:
-    """Returns the constant times its condition, in full shape, to be added."""
-    product = new.node("Mul", [fixed, part], role="fixed")
-    return new.node("Expand", [product, new.constant([1, *whole[1:]])], role="repeated")
 
 
 @rewrite(
@@ -625,12 +619,12 @@ def logic(graph: RewriteGraph, node: Node) -> Replacement:
         source, numbers, truth = node.inputs[0], node.outputs[0], ""
         if graph.constant(source) or graph.dtype(source) != "bool" or not graph.floats(numbers):
             return
-        found = tree(graph, source, node)
+        found = find_tree(graph, source, node)
         if found is None or not found.nodes:
             return
     else:
         source, numbers, truth = node.outputs[0], "", node.outputs[0]
-        found = tree(graph, source, None) if graph.returned(source) else None
+        found = find_tree(graph, source, None) if graph.returned(source) else None
         if found is None:
             return
     new = yield (node, *(other for other in found.nodes if other is not node))
@@ -660,9 +654,9 @@ def compare_constant(graph: RewriteGraph, node: Node) -> Replacement:
     if fixed not in ([True, False], [False, True]):
         return
     source, constant = node.inputs[fixed.index(False)], node.inputs[fixed.index(True)]
-    if not image(graph, source) or graph.dtype(constant) != graph.dtype(source):
+    if not is_image(graph, source) or graph.dtype(constant) != graph.dtype(source):
         return
-    if form(graph.shape(constant), graph.shape(source)) not in {"uniform", "channel"}:
+    if constant_form(graph.shape(constant), graph.shape(source)) not in {"uniform", "channel"}:
         return
     # the DLA compares only if a cast to numbers follows
     readers = graph.readers(node.outputs[0])
@@ -670,7 +664,7 @@ def compare_constant(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node,)
     count = channels(graph, source)
-    value = vector(graph, new, constant, count)
-    operand = scaled(new, source, 0.0, value, count, role="operand")
+    value = write_vector(graph, new, constant, count)
+    operand = write_scaled(new, source, 0.0, value, count, role="operand")
     operands = [operand if name == constant else name for name in node.inputs]
     new.node(node.op, operands, output=node.outputs[0])

@@ -10,8 +10,8 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     LARGEST_FP16,
     channels,
-    image,
-    scaled,
+    is_image,
+    write_scaled,
 )
 from edgekit.rewriting.step import in_half
 
@@ -22,7 +22,7 @@ _FAR = 8.0
 _NARROW = 1 / 32
 
 
-def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
+def read_bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
     """Returns True if a bound is known, and the bound; None if it has no effect.
 
     A bound that has an effect in FP32 but not in FP16 counts as unknown: it would be wrong in one
@@ -43,19 +43,20 @@ def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | N
     return (True, value) if abs(value) < LARGEST_FP16 else (False, None)
 
 
-def native(low: float | None, high: float | None) -> bool:
+def is_native_clip(low: float | None, high: float | None) -> bool:
     """Returns True if the DLA supports this clip directly."""
     least, most = rule_range("activation.clip_upper")
     return low == 0 and high is not None and least <= high <= most
 
 
-def clippable(low: float | None, high: float | None) -> bool:
+def can_clip(low: float | None, high: float | None) -> bool:
     """Returns True if ``clipped`` has a numerically stable form for these bounds, also in FP16."""
     if low is None and high is None:
         return False
     if low is not None and high is not None and low >= high:
         return False
-    if not all(in_half(*_factors(width)) for width in _widths(low, high)):
+    factors = [_scale_to_range(width)[0] for width in _widths(low, high)]
+    if not all(in_half(factor, 1 / factor) for factor in factors):
         return False
     if low is None or high is None:
         return True
@@ -63,7 +64,7 @@ def clippable(low: float | None, high: float | None) -> bool:
     return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
 
 
-def clipped(
+def write_clip(
     new: Writer, source: str, low: float | None, high: float | None, count: int, *, output: str
 ) -> str:
     """Writes ``min(max(source, low), high)`` with bounds that are ``clippable``.
@@ -81,38 +82,45 @@ def clipped(
         output: Tensor to write.
     """
     if low == 0:
-        return _from_zero(new, source, 1.0, high, count, output)
-    if _apart(low, high):
-        if low is not None and high is not None and low == -high and _fit(high)[0] != 1.0:
+        return _clip_signed(new, source, 1.0, high, count, output)
+    if _has_far_bounds(low, high):
+        if (
+            low is not None
+            and high is not None
+            and low == -high
+            and _scale_to_range(high)[0] != 1.0
+        ):
             return _both_parts(new, source, high, count, output)
-        above = _from_zero(new, source, 1.0, high, count, "")
-        below = _from_zero(new, source, -1.0, None if low is None else -low, count, "")
+        above = _clip_signed(new, source, 1.0, high, count, "")
+        below = _clip_signed(new, source, -1.0, None if low is None else -low, count, "")
         return new.node("Sub", [above, below], output=output, role="parts")
     if low is None or high is None:
         # min(x, c) = c - max(c - x, 0)
         sign, at = (1.0, low) if low is not None else (-1.0, high)
         assert at is not None
-        moved = scaled(new, source, sign, -sign * at, count, role="to_zero")
+        moved = write_scaled(new, source, sign, -sign * at, count, role="to_zero")
         limited = new.node("Relu", [moved], role="relu")
-        return scaled(new, limited, sign, at, count, output=output, role="back")
-    factor, upper = _fit(high - low)
-    moved = scaled(new, source, factor, -factor * low, count, role="to_zero")
+        return write_scaled(new, limited, sign, at, count, output=output, role="back")
+    factor, upper = _scale_to_range(high - low)
+    moved = write_scaled(new, source, factor, -factor * low, count, role="to_zero")
     limited = clip_from_zero(new, moved, upper)
-    return scaled(new, limited, 1 / factor, low, count, output=output, role="back")
+    return write_scaled(new, limited, 1 / factor, low, count, output=output, role="back")
 
 
 def _both_parts(new: Writer, source: str, high: float, count: int, output: str) -> str:
     """Writes a clip from -high to high with one common scale of its two parts."""
-    factor, upper = _fit(high)
+    factor, upper = _scale_to_range(high)
     parts = [
-        clip_from_zero(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
+        clip_from_zero(
+            new, write_scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper
+        )
         for sign in (1.0, -1.0)
     ]
     apart = new.node("Sub", parts, role="parts")
-    return scaled(new, apart, 1 / factor, 0.0, count, output=output, role="back")
+    return write_scaled(new, apart, 1 / factor, 0.0, count, output=output, role="back")
 
 
-def _apart(low: float | None, high: float | None) -> bool:
+def _has_far_bounds(low: float | None, high: float | None) -> bool:
     if (low is not None and low > 0) or (high is not None and high <= 0):
         return False
     return max(abs(low or 0.0), abs(high or 0.0)) > _FAR
@@ -120,17 +128,12 @@ def _apart(low: float | None, high: float | None) -> bool:
 
 def _widths(low: float | None, high: float | None) -> list[float]:
     """Returns the widths of the clips from zero that ``clipped`` writes."""
-    if low == 0 or _apart(low, high):
+    if low == 0 or _has_far_bounds(low, high):
         return [abs(item) for item in (low, high) if item]
     return [] if low is None or high is None else [high - low]
 
 
-def _factors(width: float) -> tuple[float, float]:
-    factor, _ = _fit(width)
-    return factor, 1 / factor
-
-
-def _fit(width: float) -> tuple[float, float]:
+def _scale_to_range(width: float) -> tuple[float, float]:
     """Returns the factor, and the upper bound of the scaled clip."""
     least, most = rule_range("activation.clip_upper")
     if width < least:
@@ -140,19 +143,23 @@ def _fit(width: float) -> tuple[float, float]:
     return 1.0, width
 
 
-def _from_zero(
+def _clip_signed(
     new: Writer, source: str, sign: float, high: float | None, count: int, output: str
 ) -> str:
     """Writes ``min(max(sign * source, 0), high)``."""
-    factor, upper = (1.0, None) if high is None else _fit(high)
+    factor, upper = (1.0, None) if high is None else _scale_to_range(high)
     if sign * factor != 1.0:
-        source = scaled(new, source, sign * factor, 0.0, count, role="to_range")
+        source = write_scaled(new, source, sign * factor, 0.0, count, role="to_range")
     last = output if factor == 1.0 else ""
     if upper is None:
         clipped = new.node("Relu", [source], output=last, role="relu")
     else:
         clipped = clip_from_zero(new, source, upper, last)
-    return clipped if factor == 1.0 else scaled(new, clipped, 1 / factor, 0.0, count, output=output)
+    return (
+        clipped
+        if factor == 1.0
+        else write_scaled(new, clipped, 1 / factor, 0.0, count, output=output)
+    )
 
 
 def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> str:
@@ -173,11 +180,11 @@ def clip(graph: RewriteGraph, node: Node) -> Replacement:
     At a Clip of an image with constant bounds that the DLA does not support directly.
     """
     source = node.inputs[0]
-    if not image(graph, source):
+    if not is_image(graph, source):
         return
-    known_low, low = bound(graph, node.input(1), graph.dtype(source))
-    known_high, high = bound(graph, node.input(2), graph.dtype(source))
-    if not (known_low and known_high) or native(low, high) or not clippable(low, high):
+    known_low, low = read_bound(graph, node.input(1), graph.dtype(source))
+    known_high, high = read_bound(graph, node.input(2), graph.dtype(source))
+    if not (known_low and known_high) or is_native_clip(low, high) or not can_clip(low, high):
         return
     new = yield (node,)
-    clipped(new, source, low, high, channels(graph, source), output=node.outputs[0])
+    write_clip(new, source, low, high, channels(graph, source), output=node.outputs[0])

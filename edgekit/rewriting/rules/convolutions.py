@@ -70,19 +70,19 @@ def read_conv(graph: RewriteGraph, node: Node | None, spatial: int = 2) -> Conv 
     shape, target = graph.shape(source), graph.shape(node.outputs[0])
     sizes = graph.shape(weight)
     key = (form(node), sizes[2:], shape[2:], target[2:])
-    if key not in _known():
-        if len(_known()) >= _REMEMBERED:
-            _known().clear()
+    if key not in _window_cache():
+        if len(_window_cache()) >= _REMEMBERED:
+            _window_cache().clear()
         cropped = cropped_by_same(node.attrs, *key[1:])
-        _known()[key] = None if cropped else window(node.attrs, *key[1:])
-    size = _known()[key]
+        _window_cache()[key] = None if cropped else window(node.attrs, *key[1:])
+    size = _window_cache()[key]
     if size is None:
         return None
     return Conv(node, shape, target, sizes, size, int(node.attrs.get("group", 1)))
 
 
 @lru_cache(1)
-def _known() -> dict[Hashable, KernelWindow | None]:
+def _window_cache() -> dict[Hashable, KernelWindow | None]:
     return {}
 
 
@@ -111,12 +111,12 @@ def write_conv(
     )
 
 
-def keep(new: Writer, node: Node) -> None:
+def write_again(new: Writer, node: Node) -> None:
     """Writes a replaced node again, for remaining readers of its output."""
     new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)
 
 
-def within(rule: str, *values: int) -> bool:
+def in_rule_range(rule: str, *values: int) -> bool:
     """Returns True if values are in the range of a DLA rule."""
     low, high = rule_range(rule)
     return all(low <= value <= high for value in values)
@@ -141,13 +141,6 @@ def vector(graph: RewriteGraph, new: Writer, tensor: str, size: int) -> str:
     return new.node("Expand", [single, new.constant([size])])
 
 
-# Rows, columns and channels of zeros around a tensor, by layers that the DLA supports.
-#
-# A depthwise convolution whose kernel has a single 1 moves its input. With ``a + b + 1`` taps, the
-# 1 at tap b, and padding of a + b at either end, its result is the input with a rows of zeros
-# before and b after: the padding is smaller than the kernel, as the DLA requires.
-
-
 def write_zeros(
     new: Writer,
     data: str,
@@ -158,7 +151,12 @@ def write_zeros(
     name: str,
     output: str = "",
 ) -> str:
-    """Writes zeros around an image: (before, after) of the height and of the width."""
+    """Writes zeros around an image: (before, after) of the height and of the width.
+
+    A depthwise convolution whose kernel has a single 1 moves its input. With ``a + b + 1`` taps,
+    the 1 at tap b, and padding of a + b at either end, its result is the input with a rows of zeros
+    before and b after: the padding is smaller than the kernel, as the DLA requires.
+    """
     steps = [(axis, *step) for axis, pair in enumerate((height, width)) for step in _steps(*pair)]
     for index, (axis, before, after) in enumerate(steps):
         end = output if index == len(steps) - 1 else ""
@@ -238,17 +236,16 @@ def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Reshape", [made, narrow], output=node.outputs[0], name=f"{node.name}:sequence")
 
 
-# Splits of a stride over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
-#
-# - After: a convolution of stride a, and a pooling of window 1 that keeps every b-th value.
-# - Before: for a kernel of 1, the pooling of stride b first: no dropped value is computed.
-# - Blocks: blocks of a x a pixels become channels (a convolution of stride a with one 1 in each
-#   kernel); on these the convolution has ``ceil(k / a)`` taps and the stride b. It multiplies about
-#   as often as the original, while a pooling after drops all but one of b b results.
-
-
 class Pooled(NamedTuple):
     """A convolution and a pooling of window 1.
+
+    Splits of a stride over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
+
+    - After: a convolution of stride a, and a pooling of window 1 that keeps every b-th value.
+    - Before: for a kernel of 1, the pooling of stride b first: no dropped value is computed.
+    - Blocks: blocks of a x a pixels become channels (a convolution of stride a with one 1 in each
+      kernel); on these the convolution has ``ceil(k / a)`` taps and the stride b. It multiplies
+      about as often as the original, while a pooling after drops all but one of b b results.
 
     Attributes:
         first: True if the pooling comes first.
@@ -292,9 +289,9 @@ class Blocked:
     def fits(self) -> bool:
         """Returns True if the DLA supports it."""
         return (
-            within("convolution.stride", self.block, self.stride)
-            and within("convolution.kernel", self.kernel)
-            and within("convolution.padding", self.pad_before, self.pad_after)
+            in_rule_range("convolution.stride", self.block, self.stride)
+            and in_rule_range("convolution.kernel", self.kernel)
+            and in_rule_range("convolution.padding", self.pad_before, self.pad_after)
             and max(self.pad_before, self.pad_after) < self.kernel
         )
 
@@ -319,7 +316,7 @@ def choose_split(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
         conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation)
     )
     strided = [axis.stride for axis in axes if axis.out > 1]
-    plan = plan_split(conv) if within("convolution.stride", *strided) else None
+    plan = plan_split(conv) if in_rule_range("convolution.stride", *strided) else None
     if plan is not None:
         return plan
     found: list[Pooled | StrideBlocks] = [*_pooled(conv, axes), *_blocks(conv, axes)]
@@ -350,7 +347,7 @@ def _blocks(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[StrideB
         return
     most = rule_range("convolution.stride")[1]
     for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
-        if (a, c) == (1, 1) or not within("general.dimension", conv.shape[1] * a * c):
+        if (a, c) == (1, 1) or not in_rule_range("general.dimension", conv.shape[1] * a * c):
             continue
         height, width = _blocked(axes[0], a, b), _blocked(axes[1], c, d)
         if height is None or width is None or not (height.fits() and width.fits()):
@@ -402,7 +399,7 @@ def large_stride(graph: RewriteGraph, node: Node) -> Replacement:
     At a 2-D Conv with constant weights and a stride over the limit.
     """
     conv = read_conv(graph, node)
-    if conv is None or within("convolution.stride", *conv.size.stride):
+    if conv is None or in_rule_range("convolution.stride", *conv.size.stride):
         return
     way = choose_split(conv)
     if way is None:
@@ -482,16 +479,15 @@ def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
     return new.node("Reshape", [weight, joined])
 
 
-# Parts of a kernel along one axis, each a separate convolution on some of the rows.
-#
-# A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
-# padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads
-# rows from ``first d - p`` on: a negative start is padding, a positive start skips rows.
-# The sum over all parts is the whole convolution.
-
-
 class KernelAxis(NamedTuple):
     """An axis of a convolution.
+
+    Parts of a kernel along one axis, each a separate convolution on some of the rows.
+
+    A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
+    padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads
+    rows from ``first d - p`` on: a negative start is padding, a positive start skips rows. The sum
+    over all parts is the whole convolution.
 
     Attributes:
         size: Rows of the input.
@@ -552,9 +548,9 @@ class KernelPart(NamedTuple):
     def fits(self) -> bool:
         """Returns True if the DLA supports kernel, padding and dilation."""
         return (
-            within("convolution.kernel", self.kernel)
-            and within("convolution.padding", self.before, self.after)
-            and within("convolution.dilation", self.dilation)
+            in_rule_range("convolution.kernel", self.kernel)
+            and in_rule_range("convolution.padding", self.before, self.after)
+            and in_rule_range("convolution.dilation", self.dilation)
             and max(self.before, self.after) <= (self.kernel - 1) * self.dilation
         )
 
@@ -583,7 +579,7 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
     if low > 0 and low % step == 0 and _free(taps, low // step):
         lead, low = low // step, 0
     # the stride of a single output does not matter
-    stride = axis.stride if axis.out > 1 or within("convolution.stride", axis.stride) else 1
+    stride = axis.stride if axis.out > 1 or in_rule_range("convolution.stride", axis.stride) else 1
     # fewer unused rows than a stride add no output
     spare = -(-(axis.size - high - stride + 1) // step)
     if spare > 0 and _free(taps + lead, spare):
@@ -613,7 +609,7 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
 
 def _free(taps: int, zeros: int) -> bool:
     """Returns True if taps of zero are better than a slice."""
-    return zeros * _TAPS_PER_ZERO <= taps and within("convolution.kernel", taps + zeros)
+    return zeros * _TAPS_PER_ZERO <= taps and in_rule_range("convolution.kernel", taps + zeros)
 
 
 def split_kernel(axis: KernelAxis, count: int) -> list[KernelPart]:
@@ -665,7 +661,7 @@ class SplitPlan(NamedTuple):
         return 2 * parts - 1 + slices + sum(any(pair) for pair in self.zeros)
 
 
-def banks(conv: Conv) -> int:
+def fp16_banks(conv: Conv) -> int:
     """Returns the number of convolution buffer banks that a convolution takes in FP16."""
     kernel = (conv.size.kernel[0], conv.size.kernel[1])
     shape = conv.shape
@@ -794,25 +790,25 @@ def _split(graph: RewriteGraph, node: Node, beyond: Callable[[Conv], bool]) -> R
 
 def too_large(conv: Conv) -> bool:
     """Returns True if the kernel is over its limit."""
-    return not within("convolution.kernel", *conv.size.kernel)
+    return not in_rule_range("convolution.kernel", *conv.size.kernel)
 
 
 def too_far(conv: Conv) -> bool:
     """Returns True if the dilation is over its limit."""
-    return not within("convolution.dilation", *conv.size.dilation)
+    return not in_rule_range("convolution.dilation", *conv.size.dilation)
 
 
 def too_padded(conv: Conv) -> bool:
     """Returns True if the padding is over its limit, or not smaller than the dilated kernel."""
     size = conv.size
     reach = [(k - 1) * d for k, d in zip(size.kernel, size.dilation, strict=True)]
-    over = not within("convolution.padding", *size.pads)
+    over = not in_rule_range("convolution.padding", *size.pads)
     return over or any(pad > far for pad, far in zip(size.pads, (*reach, *reach), strict=True))
 
 
 def too_full(conv: Conv) -> bool:
     """Returns True if the convolution buffer is full, or too small, in FP16."""
-    return banks(conv) >= banks_available()
+    return fp16_banks(conv) >= banks_available()
 
 
 @rewrite(

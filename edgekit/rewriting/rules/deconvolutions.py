@@ -166,7 +166,7 @@ def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     weight, bias = node.inputs[1], found.bias
     channels = graph.shape(node.inputs[0])[1]
-    merged = _merged(found.groups, channels // found.groups)
+    merged = _merged_groups(found.groups, channels // found.groups)
     parts = found.groups // merged
     before, after = channels // parts, graph.shape(node.outputs[0])[1] // parts
     attrs = {key: value for key, value in node.attrs.items() if key != "group"}
@@ -191,7 +191,7 @@ def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
         new.node("Concat", made, output=node.outputs[0], name=f"{node.name}:concat", axis=1)
 
 
-def _merged(groups: int, channels: int) -> int:
+def _merged_groups(groups: int, channels: int) -> int:
     """Returns the number of groups, of ``channels`` input channels each, that become one."""
     for merged in range(1, groups):
         fits = groups % merged == 0 and groups // merged <= _MOST_PARTS

@@ -17,13 +17,13 @@ from edgekit.network.windows import KernelWindow
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.convolutions import (
     Conv,
-    keep,
+    in_rule_range,
     plan_split,
     read_conv,
     too_large,
     too_padded,
     vector,
-    within,
+    write_again,
     write_channels,
     write_conv,
     write_plan,
@@ -105,17 +105,19 @@ def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
             continue
         here = ProductSource(current, shape, tuple(views), reused)
         largest = largest or here
-        if within("general.dimension", shape[1]) and within("convolution.kernel", *shape[2:]):
+        if in_rule_range("general.dimension", shape[1]) and in_rule_range(
+            "convolution.kernel", *shape[2:]
+        ):
             found = here
     if found is not None:
         return found
-    if within("general.dimension", depth):
+    if in_rule_range("general.dimension", depth):
         return ProductSource(tensor, (rows, depth, 1, 1))
     if largest is not None:
         # the window is too large for the DLA; other rewrites split it
         return largest
     for height in range(2, rule_range("convolution.kernel")[1] + 1):
-        if depth % height == 0 and within("general.dimension", depth // height):
+        if depth % height == 0 and in_rule_range("general.dimension", depth // height):
             return ProductSource(tensor, (rows, depth // height, height, 1))
     return ProductSource(tensor, (rows, depth, 1, 1))
 
@@ -125,7 +127,7 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
     shape = dense.source.shape
     data = dense.source.tensor
     for view in reversed(dense.source.views[len(dense.source.views) - dense.source.shared :]):
-        keep(new, view)
+        write_again(new, view)
     if graph.shape(data) != shape:
         data = new.node("Reshape", [data, new.constant(list(shape))], role="image")
     weight = dense.weight
@@ -538,7 +540,7 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node, zeros.node)
     data, weight = zeros.node.inputs[0], node.inputs[1]
     if not graph.inner(node.inputs[0], [node]):
-        keep(new, zeros.node)
+        write_again(new, zeros.node)
     if plan is not None:
         write_plan(new, wide, plan, data)
         return

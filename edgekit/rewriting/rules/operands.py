@@ -28,7 +28,7 @@ _MOST_RUNS = 4
 _FEW_CHANNELS = 128
 
 
-def image(graph: RewriteGraph, tensor: str) -> bool:
+def is_image(graph: RewriteGraph, tensor: str) -> bool:
     """Returns True if a tensor is a floating-point activation N x C x H x W, as in DLA layers."""
     if not tensor or graph.constant(tensor) or not graph.floats(tensor):
         return False
@@ -40,7 +40,7 @@ def channels(graph: RewriteGraph, tensor: str) -> int:
     return graph.shape(tensor)[1]
 
 
-def scaled(
+def write_scaled(
     new: Writer,
     source: str,
     factor: float | str,
@@ -80,7 +80,7 @@ def scaled(
     )
 
 
-def number(graph: RewriteGraph, tensor: str) -> float | None:
+def read_number(graph: RewriteGraph, tensor: str) -> float | None:
     """Returns the value of a constant of one floating-point element; None for other tensors."""
     if not tensor or not graph.constant(tensor) or math.prod(graph.shape(tensor)) != 1:
         return None
@@ -102,9 +102,9 @@ def by_constant(graph: RewriteGraph, node: Node | None, op: str) -> tuple[str, f
     if node is None or node.domain or node.op != op or len(node.inputs) != 2:
         return None
     left, right = node.inputs
-    value = number(graph, right)
+    value = read_number(graph, right)
     if value is None and op in {"Add", "Mul"}:
-        left, value = right, number(graph, left)
+        left, value = right, read_number(graph, left)
     if value is None or graph.constant(left):
         return None
     return left, value
@@ -119,7 +119,7 @@ def read_factor(graph: RewriteGraph, node: Node | None, tensor: str) -> float | 
     return None
 
 
-def form(part: Sequence[int], whole: Sequence[int]) -> str:
+def constant_form(part: Sequence[int], whole: Sequence[int]) -> str:
     """Returns the form of a constant of shape ``part`` for a tensor of shape ``whole`` (NCHW).
 
     A SCALE layer supports "uniform", "channel" and "element"; "other" can be repeated to "element";
@@ -137,7 +137,7 @@ def form(part: Sequence[int], whole: Sequence[int]) -> str:
     return "element" if part[1:] == tuple(whole[1:]) else "other"
 
 
-def vector(graph: RewriteGraph, new: Writer, tensor: str, count: int) -> str:
+def write_vector(graph: RewriteGraph, new: Writer, tensor: str, count: int) -> str:
     """Returns a constant of form "uniform" or "channel" as a separate vector of C elements."""
     size = math.prod(graph.shape(tensor))
     flat = new.node("Reshape", [tensor, new.constant([size])], role="vector")
@@ -146,9 +146,9 @@ def vector(graph: RewriteGraph, new: Writer, tensor: str, count: int) -> str:
     return new.node("Expand", [flat, new.constant([count])], role="per_channel")
 
 
-def to_shape(graph: RewriteGraph, new: Writer, tensor: str, whole: Sequence[int]) -> str:
+def expand_to_shape(graph: RewriteGraph, new: Writer, tensor: str, whole: Sequence[int]) -> str:
     """Returns a constant, repeated to "element" if a SCALE layer does not support its form."""
-    fits = form(graph.shape(tensor), whole)
+    fits = constant_form(graph.shape(tensor), whole)
     if fits != "other":
         return tensor
     rank = len(graph.shape(tensor))
@@ -165,7 +165,7 @@ def reshape(
     return new.node("Reshape", [source, to], output=output, name=name)
 
 
-def selection(
+def select_taps(
     new: Writer,
     source: str,
     channels: int,
@@ -193,23 +193,18 @@ def selection(
     for index, (channel, row, column) in enumerate(taps):
         if channel >= 0:
             weight[index, channel % depth, row, column] = 1.0
+    # a tensor of this replacement has no type yet; the anchor's type is used
+    has_type = all(source not in node.outputs for node in new.nodes)
+    like = source if has_type else ""
     return new.node(
         "Conv",
-        [
-            source,
-            new.constant(weight, like=source if _known(new, source) else "", role="selection"),
-        ],
+        [source, new.constant(weight, like=like, role="selection")],
         output=output,
         role="select",
         kernel_shape=list(kernel),
         strides=None if strides == (1, 1) else list(strides),
         group=None if groups == 1 else groups,
     )
-
-
-def _known(new: Writer, tensor: str) -> bool:
-    # a tensor of this replacement has no type yet; the anchor's type is used
-    return all(tensor not in node.outputs for node in new.nodes)
 
 
 def _groups(reads: Sequence[int], channels: int) -> int:
@@ -222,7 +217,7 @@ def _groups(reads: Sequence[int], channels: int) -> int:
     return 1
 
 
-def runs(picks: Sequence[int]) -> list[tuple[int, int]]:
+def find_runs(picks: Sequence[int]) -> list[tuple[int, int]]:
     """Returns ``picks`` as ranges (start, end) of consecutive indices."""
     found: list[tuple[int, int]] = []
     for index in picks:
@@ -241,14 +236,14 @@ def pick_channels(
     One range is a slice, a few ranges of many channels are slices and a concatenation, other picks
     are a 1x1 convolution.
     """
-    parts = runs(picks)
+    parts = find_runs(picks)
     if len(parts) == 1:
         return _cut(new, source, {1: parts[0]}, output)
     if len(parts) <= _MOST_RUNS and max(channels, len(picks)) > _FEW_CHANNELS:
         whole = (0, channels)
         cuts = [source if part == whole else _cut(new, source, {1: part}, "") for part in parts]
         return new.node("Concat", cuts, output=output, axis=1)
-    return selection(new, source, channels, [(c, 0, 0) for c in picks], output=output)
+    return select_taps(new, source, channels, [(c, 0, 0) for c in picks], output=output)
 
 
 def pick(

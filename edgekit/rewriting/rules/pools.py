@@ -14,7 +14,7 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
-from edgekit.rewriting.rules.operands import image
+from edgekit.rewriting.rules.operands import is_image
 from edgekit.rewriting.rules.windows import (
     PoolAxis,
     Reduction,
@@ -110,7 +110,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
         own = any(axis.before or axis.after for axis in axes)
         if border.value != 0 or (own and not counts) or any(axis.beyond for axis in axes):
             return
-    elif border.value > _least(graph.dtype(pad.inputs[0])):
+    elif border.value > float(np.finfo(graph.dtype(pad.inputs[0])).min):
         source = graph.producer(pad.inputs[0])
         lowest = None if source is None else _lowest(graph, source)
         if source is None or lowest is None or border.value > lowest:
@@ -151,10 +151,6 @@ def _border(graph: RewriteGraph, pad: Node) -> _Padding | None:
     if any(around[axis] for axis in (0, 1, rank, rank + 1)):
         return None
     return _Padding((around[2], around[3], around[rank + 2], around[rank + 3]), value)
-
-
-def _least(dtype: str) -> float:
-    return float(np.finfo(dtype).min)
 
 
 def _lowest(graph: RewriteGraph, source: Node) -> float | None:
@@ -283,7 +279,7 @@ def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
     """
     source = node.inputs[0]
     divides = node.op == "LpNormalization"
-    if not image(graph, source) or node.attrs.get("p", 2) != 2:
+    if not is_image(graph, source) or node.attrs.get("p", 2) != 2:
         return
     axes = [node.attrs.get("axis", -1)] if divides else node.attrs.get("axes")
     axes = axes or graph.ints(node.input(1))

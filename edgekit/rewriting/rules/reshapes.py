@@ -371,7 +371,7 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a node whose result equals an input.
     """
-    source = _source(graph, node)
+    source = _equal_input(graph, node)
     if source is None or graph.constant(source):
         return
     same = graph.shape(source) == graph.shape(node.outputs[0])
@@ -383,11 +383,11 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
     yield from forward(graph, node, source)
 
 
-def _source(graph: RewriteGraph, node: Node) -> str | None:
+def _equal_input(graph: RewriteGraph, node: Node) -> str | None:
     """Returns the input that the result equals if shape and type are the same; None if none."""
     if node.op in _NEUTRAL:
         return _neutral(graph, node)
-    return node.inputs[0] if _idle(graph, node) else None
+    return node.inputs[0] if _does_nothing(graph, node) else None
 
 
 def _neutral(graph: RewriteGraph, node: Node) -> str | None:
@@ -401,7 +401,7 @@ def _neutral(graph: RewriteGraph, node: Node) -> str | None:
     return None
 
 
-def _idle(graph: RewriteGraph, node: Node) -> bool:
+def _does_nothing(graph: RewriteGraph, node: Node) -> bool:
     if node.op in _BY_SHAPE or is_reshape(graph, node) or node.op in _GLOBAL_POOLS:
         return True
     if node.op in _OF_ONE:

@@ -6,6 +6,10 @@ by whole factors is made in steps that the DLA supports.
 Not supported: ``antialias`` if an axis shrinks (runtimes differ at the borders); regions of
 interest (tf_crop_and_resize); and linear or cubic resizing of long axes by factors other than
 powers of 2: runtimes compute its coordinates in FP32, so there is no exact result to reproduce.
+
+Effect of a Resize along each axis: coordinates and weights, as ONNX defines them.
+
+Formulas: ONNX's description of Resize (opset 11 to 19).
 """
 
 from __future__ import annotations
@@ -21,11 +25,6 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import factors
 
-# Effect of a Resize along each axis: coordinates and weights, as ONNX defines them.
-#
-# Formulas: ONNX's description of Resize (opset 11 to 19).
-
-
 # modes that depend only on the sizes and scales; tf_crop_and_resize reads a region of interest
 _COORDINATES = frozenset(
     {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}
@@ -34,6 +33,8 @@ _COORDINATES = frozenset(
 # was observed for two axes): more than a proof allows
 _OFF = 3.4e-6
 _NEAR = 1e-5
+# rounding in float64 of the effects of two combinations that are equal in real arithmetic
+_SAME_EFFECT = 1e-11
 Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
 _Pair: TypeAlias = "tuple[GrowthStage | None, GrowthStage | None]"
 # TensorRT's LINEAR/HALF_PIXEL/FORMULA and .../UPPER
@@ -283,16 +284,15 @@ def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Resize", [node.inputs[0], "", scales], output=node.outputs[0], **attrs)
 
 
-# Growing an axis by a whole factor, in steps that the DLA supports.
-#
-# Linear interpolation equals a moving average of repeated elements: repeated s times each and
-# averaged over s neighbours, an element reaches to its neighbours' centres, with linearly falling
-# weights. Average pooling without the padding (``count_include_pad`` = 0) equals clamping at the
-# borders, since such a window contains copies of a single element there.
-
-
 class Growth(NamedTuple):
     """Growth of an axis.
+
+    Growing an axis by a whole factor, in steps that the DLA supports.
+
+    Linear interpolation equals a moving average of repeated elements: repeated s times each and
+    averaged over s neighbours, an element reaches to its neighbours' centres, with linearly falling
+    weights. Average pooling without the padding (``count_include_pad`` = 0) equals clamping at the
+    borders, since such a window contains copies of a single element there.
 
     Attributes:
         kind: "same", "repeat" (of each element), or the coordinate mode of linear growth.
@@ -338,8 +338,9 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
     if axis.out < axis.size:
         return None
     seen = _effect(*rows(made, axis), axis.size)
-    for item in _possible(axis):
-        if _alike(seen, _effect(*rows(*_plain(item, axis)), axis.size)):
+    for item in _possible_growths(axis):
+        difference = seen - _effect(*rows(*_ideal_resize(item, axis)), axis.size)
+        if np.abs(difference).max() <= _SAME_EFFECT:
             return item
     return None
 
@@ -349,7 +350,7 @@ def repeated(grown: tuple[Growth, ...]) -> bool:
     return all(item.kind in {"same", "repeat"} for item in grown)
 
 
-def _possible(axis: ResizeAxis) -> list[Growth]:
+def _possible_growths(axis: ResizeAxis) -> list[Growth]:
     if axis.out == axis.size:
         return [Growth("same", 1)]
     found = []
@@ -362,7 +363,7 @@ def _possible(axis: ResizeAxis) -> list[Growth]:
     return found
 
 
-def _plain(item: Growth, axis: ResizeAxis) -> tuple[Resizing, ResizeAxis]:
+def _ideal_resize(item: Growth, axis: ResizeAxis) -> tuple[Resizing, ResizeAxis]:
     nearest = item.kind in {"same", "repeat"}
     how = "asymmetric" if nearest else item.kind
     mode = "nearest" if nearest else "linear"
@@ -374,10 +375,6 @@ def _effect(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
     """Returns the result for numbers for which different combinations have different results."""
     probe = np.random.default_rng(0).standard_normal((size, 2))
     return np.asarray((probe[index] * weight[..., None]).sum(1))
-
-
-def _alike(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.abs(a - b).max() <= 1e-11)
 
 
 def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:

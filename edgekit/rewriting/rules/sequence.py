@@ -14,12 +14,12 @@ import numpy as np
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
+    find_runs,
     four,
     pick,
     pick_channels,
     reshape,
-    runs,
-    selection,
+    select_taps,
     to_channels,
 )
 
@@ -196,7 +196,7 @@ def _scatter(
 ) -> str:
     """Writes ``updates`` over, or onto, the channels ``picks`` of ``data``."""
     channels = shape[1]
-    ranges = runs(picks)
+    ranges = find_runs(picks)
     if len(ranges) == 1 and not adds and not any(fixed):
         start, end = ranges[0]
         left = [(0, start)] if start else []
@@ -214,7 +214,7 @@ def _scatter(
         order = new.constant([len(picks) if c < 0 else c for c in sources], role="order")
         placed = new.node("Gather", [both, order], axis=1)
     else:
-        placed = selection(new, updates, len(picks), [(c, 0, 0) for c in sources])
+        placed = select_taps(new, updates, len(picks), [(c, 0, 0) for c in sources])
     if not adds:
         mask = np.array([1.0 if c < 0 else 0.0 for c in sources]).reshape(1, -1, 1, 1)
         data = new.node("Mul", [data, new.constant(mask, role="mask")])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
-from edgekit.rewriting.rules.operands import Tap, factors, pick_channels, selection
+from edgekit.rewriting.rules.operands import Tap, factors, pick_channels, select_taps
 from edgekit.rewriting.rules.reshapes import RESHAPES, atom_dimensions, cut_dimensions
 
 _C, _H, _W = 1, 2, 3
@@ -248,21 +249,21 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
         batch, channels, height, width = graph.shape(node.inputs[0])
         block = node.attrs["blocksize"]
         middle = (batch, channels, height // block, block, width // block, block)
-        places = _blocks_of_one(graph, node, middle, (0, 3, 5, 1, 2, 4))
-    found = _first(places, _to_depth_in_steps)
+        places = _single_node_blocks(graph, node, middle, (0, 3, 5, 1, 2, 4))
+    found = _first_match(places, _to_depth_in_steps)
     if found is None:
         return
     nodes, source, output, (taps, *sides) = found
     new = yield nodes
-    steps = [factors(side, _most()) or [] for side in sides]
+    steps = [factors(side, _largest_stride()) or [] for side in sides]
     rounds = max(len(part) for part in steps)
     channels = graph.shape(source)[1]
     for index in range(rounds):
         rows, columns = ((part[index : index + 1] or [1])[0] for part in steps)
         last = index == rounds - 1
-        now = taps if last else _all(channels, rows, columns)
+        now = taps if last else list(product(range(channels), range(rows), range(columns)))
         kernel = (rows, columns)
-        source = selection(
+        source = select_taps(
             new,
             source,
             channels,
@@ -278,7 +279,7 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
         channels = len(now)
 
 
-def _first(
+def _first_match(
     places: Iterable[_Place], move: Callable[[Blocks], _Move | None]
 ) -> tuple[tuple[Node, ...], str, str, _Move] | None:
     """Returns the first place for which ``move`` is not None: nodes, input, output and result."""
@@ -289,7 +290,7 @@ def _first(
     return None
 
 
-def _blocks_of_one(
+def _single_node_blocks(
     graph: RewriteGraph, node: Node, shape: Sequence[int], perm: Sequence[int]
 ) -> Iterator[_Place]:
     """Yields the place of a node that moves blocks itself, as a reshape and a transposition."""
@@ -299,18 +300,15 @@ def _blocks_of_one(
         yield (node,), source, output, made
 
 
-def _all(channels: int, rows: int, columns: int) -> Sequence[Tap]:
-    sides = [(i, j) for i in range(rows) for j in range(columns)]
-    return [(channel, i, j) for channel in range(channels) for i, j in sides]
-
-
 def _to_depth_in_steps(blocks: Blocks) -> tuple[Sequence[Tap], int, int] | None:
     facts = blocks.to_depth()
-    steps = facts is not None and all(factors(side, _most()) is not None for side in facts[1:])
+    steps = facts is not None and all(
+        factors(side, _largest_stride()) is not None for side in facts[1:]
+    )
     return facts if steps else None
 
 
-def _most() -> int:
+def _largest_stride() -> int:
     return rule_range("convolution.stride")[1]
 
 
@@ -340,8 +338,8 @@ def depth_to_space(graph: RewriteGraph, node: Node) -> Replacement:
         parts, perm = (block, block, channels // block**2), (0, 3, 4, 1, 5, 2)
         if node.attrs.get("mode", "DCR") == "CRD":
             parts, perm = (channels // block**2, block, block), (0, 1, 4, 2, 5, 3)
-        places = _blocks_of_one(graph, node, (batch, *parts, height, width), perm)
-    found = _first(places, Blocks.to_space)
+        places = _single_node_blocks(graph, node, (batch, *parts, height, width), perm)
+    found = _first_match(places, Blocks.to_space)
     if found is None:
         return
     nodes, source, output, (table, rows, columns) = found

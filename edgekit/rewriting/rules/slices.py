@@ -20,7 +20,7 @@ from edgekit.rewriting.rules.operands import (
     four,
     pick,
     reshape,
-    selection,
+    select_taps,
     stepped,
     to_channels,
 )
@@ -261,7 +261,7 @@ def focus(graph: RewriteGraph, node: Node) -> Replacement:
         for index in range(count)
     ]
     strides = (_step(spans, 2), _step(spans, 3))
-    selection(
+    select_taps(
         new,
         source,
         graph.shape(source)[1],
@@ -434,7 +434,7 @@ def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
     source = computed[0]
     if len(computed) > 1:
         source = new.node("Concat", computed, axis=1)
-    spread = selection(new, source, count, [(channel, 0, 0) for channel in taps])
+    spread = select_taps(new, source, count, [(channel, 0, 0) for channel in taps])
     shift = new.node("Concat", constants, axis=1)
     new.node("Add", [spread, shift], output=node.outputs[0])
 

@@ -174,7 +174,9 @@ class _Deepening:
                 self.forbidden += broken
                 continue
             found = with_loads(problem, self.goal, answer.mode, steps, answer.ways)
-            if self._within(found):
+            reached = metrics(problem, found.load_us, found.energy_uj)
+            bounds = self.goal.bounds.items()
+            if all(reached[name] <= limit * (1 + 1e-9) for name, limit in bounds):
                 if self.best is None or found.value < self.best.value:
                     self.best = found
                 break
@@ -188,10 +190,6 @@ class _Deepening:
             self.bound = max(self.bound, scale.bound(bound))
         else:
             self.bound = math.inf if self.best is None else self.best.value
-
-    def _within(self, found: Placing) -> bool:
-        reached = metrics(self.problem, found.load_us, found.energy_uj)
-        return all(reached[n] <= limit * (1 + 1e-9) for n, limit in self.goal.bounds.items())
 
 
 def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None) -> int:
@@ -317,7 +315,7 @@ class IntegerScale:
         self.slack = 0
         most = max(numbers, default=0.0) * max(1, terms)
         for self.factor in FACTORS:
-            if most * self.factor <= LARGEST and all(_whole(v * self.factor) for v in numbers):
+            if most * self.factor <= LARGEST and all(_is_whole(v * self.factor) for v in numbers):
                 return
         self.slack = math.ceil(terms / 2)
         wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
@@ -345,7 +343,7 @@ class IntegerScale:
         return (value - self.slack) / self.factor
 
 
-def _whole(value: float) -> bool:
+def _is_whole(value: float) -> bool:
     """Returns True if a value is an integer except for its rounding as a double."""
     return abs(value - round(value)) <= max(1e-9, 4 * math.ulp(value))
 
@@ -607,7 +605,7 @@ def steps_request(
         width=row.width,
         tail=row.tail,
         max_transitions=problem.max_transitions,
-        pools=[_pool(pool) for pool in problem.pools],
+        pools=[_pool_request(pool) for pool in problem.pools],
         min_size=problem.min_size,
         sizes=list(problem.sizes or (1,) * len(costs)),
         max_loadables=problem.max_loadables,
@@ -623,6 +621,6 @@ def steps_request(
     return request, scale
 
 
-def _pool(pool: MemoryPool) -> PoolRequest:
+def _pool_request(pool: MemoryPool) -> PoolRequest:
     scale = IntegerScale((*pool.needs, pool.limit), len(pool.needs), pool.limit or 1.0)
     return PoolRequest([scale(need) for need in pool.needs], scale.limit(pool.limit, False))

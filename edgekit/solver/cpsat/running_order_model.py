@@ -1,4 +1,11 @@
-"""The CP-SAT model of a placement with its running order."""
+"""The CP-SAT model of a placement with its running order.
+
+The running order is a row of positions, each of one device: a level is a position for the runs on
+devices without loadables, then a position for each core. A node's position is order-encoded
+(``after``), never before its producers', and decides its device; a core's position is a loadable. A
+row that is too short for every placement may end with a tail: a position for all devices that
+ignores order and loadables, so that the optimum is a bound (see ``running_order``).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +16,6 @@ from typing import Any
 
 from edgekit.solver.problem import Effort
 from edgekit.solver.program import Progress, load_cp_model, make_solver, search_within
-
-# The running order is a row of positions, each of one device: a level is a position for the runs on
-# devices without loadables, then a position for each core. A node's position is order-encoded
-# (``after``), never before its producers', and decides its device; a core's position is a loadable.
-# A row that is too short for every placement may end with a tail: a position for all devices that
-# ignores order and loadables, so that the optimum is a bound (see ``running_order``).
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class OrderModel:
         self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request.allowed]
         for choice in self.mode:
             model.add_exactly_one(choice.values())
-        self.after = [self._order(v) for v in self.nodes]
+        self.after = [self._add_order(v) for v in self.nodes]
         self.tail: dict[int, Any] = {}
         self.used = self._positions()
         self.ways = [self._transfer(t) for t in request.transfers]
@@ -172,7 +173,7 @@ class OrderModel:
         after = self.after[v]
         return after[p] - after[p + 1]
 
-    def _order(self, v: int) -> list[Any]:
+    def _add_order(self, v: int) -> list[Any]:
         count = len(self.request.positions)
         after = [1, *(self.model.new_bool_var("") for _ in range(count - 1)), 0]
         for first, second in pairwise(after[1:-1]):
