@@ -111,21 +111,21 @@ class NonfiniteOutput:
         what: "NaN", "infinity", or both.
         inputs: Number of inputs with such values.
         since: The first node whose result is not finite; None if it is not found.
-        told: The finding as a sentence.
+        message: The finding as a sentence.
     """
 
     output: str = member(fields.name)
     what: str = member(fields.name)
     inputs: int = member(fields.count)
     since: NodePlace | None = member(nullable(record(NodePlace)))
-    told: str = member(fields.name)
+    message: str = member(fields.name)
 
 
 @document(frozen=True)
 class ConstantOutput:
     """An output that is nearly the same for all inputs, so that its figures are not meaningful.
 
-    ``told`` is the finding as a sentence.
+    ``message`` is the finding as a sentence.
 
     Attributes:
         variation: Share of the FP32 output's root mean square that differs between the inputs, 0
@@ -134,7 +134,7 @@ class ConstantOutput:
 
     output: str = member(fields.name)
     variation: float = member(fields.share)
-    told: str = member(fields.name)
+    message: str = member(fields.name)
 
 
 @document(frozen=True, kw_only=True)

@@ -192,7 +192,7 @@ def describe_miss(accuracy: Accuracy, metric: str, minimum: float | None) -> str
         value = describe_metric(accuracy, metric)
         notes.append(f"{metric} against FP32 is {value}, below {minimum:g}")
     notes += accuracy.failures[:_SHOWN]
-    notes += [output.told for output in accuracy.nonfinite]
+    notes += [output.message for output in accuracy.nonfinite]
     return "; ".join(notes)
 
 

@@ -135,8 +135,8 @@ def report_with_baseline(
 ) -> Report:
     """Returns a report with a comparison and its gate."""
     worse = regression_words(baseline) if isinstance(baseline, MoreComparison) else ""
-    told = {"told": worse} if worse else {}
-    gate = Gate(gate="baseline", passed=passed, found=None, limit=None, **told)
+    message = {"message": worse} if worse else {}
+    gate = Gate(gate="baseline", passed=passed, found=None, limit=None, **message)
     gates = [one for one in report.verdict.gates if one.gate != "baseline"]
     verdict = report.verdict.model_copy(update={"gates": [*gates, gate]})
     return report.model_copy(update={"baseline": baseline, "verdict": verdict})

@@ -234,7 +234,7 @@ def _bench_gate(bench: Bench | None) -> Gate | None:
         passed=None if bench.clock == "cpu-measured" else False,
         found=None,
         limit=None,
-        told=reasons[0].message if reasons else "",
+        message=reasons[0].message if reasons else "",
     )
 
 

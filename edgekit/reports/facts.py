@@ -14,7 +14,12 @@ from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.statistics import sparse_percentiles
 from edgekit.bundles.files import PackedBundle
 from edgekit.error_document import FinishedStep
-from edgekit.reference.accuracy import SegmentMeasures, describe_parts
+from edgekit.reference.accuracy import (
+    ConstantOutput,
+    NonfiniteOutput,
+    SegmentMeasures,
+    describe_parts,
+)
 from edgekit.reports import text
 from edgekit.reports.schema import (
     Accuracy,
@@ -340,8 +345,8 @@ def warning_words(accuracy: Accuracy) -> list[str]:
     """Returns a sentence for each output without meaningful figures: it holds NaN or infinity, or
     is the same for all inputs.
     """
-    told = [*(one.told for one in accuracy.nonfinite), *(one.told for one in accuracy.constant)]
-    return [text.clean(one) for one in told]
+    outputs: list[NonfiniteOutput | ConstantOutput] = [*accuracy.nonfinite, *accuracy.constant]
+    return [text.clean(output.message) for output in outputs]
 
 
 def part_words(accuracy: Accuracy) -> list[str]:

@@ -71,8 +71,8 @@ LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
 class Gate(Document):
     """A gate of a run; ``passed`` is null if it was not judged. ``metric`` and ``on`` (the data)
-    are for accuracy, ``pool`` is for memory, and ``told`` is why a measurement is INVALID or which
-    metrics regressed.
+    are for accuracy, ``pool`` is for memory, and ``message`` is why a measurement is INVALID, or
+    which metrics regressed.
 
     Attributes:
         found: The run's value, in the metric's unit.
@@ -86,7 +86,7 @@ class Gate(Document):
     metric: str = ""
     on: str = ""
     pool: str = ""
-    told: str = ""
+    message: str = ""
 
 
 class ReportedAnswer(Document):

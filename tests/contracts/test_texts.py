@@ -220,8 +220,8 @@ def runs() -> dict[str, Report]:
     hot = {"status": "INVALID", "command": "edgekit bench net.yaml"}
     hot |= {"reasons": [{"code": "x", "message": "too hot", "remedy": "cool it"}]}
     back = {"release": "000002-bbb", "at": "2026-01-02T03:04:05Z", "reason": "false alarms"}
-    nan = {"output": "y", "what": "NaN", "inputs": 1, "since": None, "told": "'y' has NaN"}
-    still = {"output": "y", "variation": 0.001, "told": "output 'y' differs by 0.1 %"}
+    nan = {"output": "y", "what": "NaN", "inputs": 1, "since": None, "message": "'y' has NaN"}
+    still = {"output": "y", "variation": 0.001, "message": "output 'y' differs by 0.1 %"}
     parts = accuracy()["segments"]
     monitor = read_tegrastats(LOG, interval_ms=500)
     board = handmade_plan.measured(

@@ -38,7 +38,7 @@ def test_an_output_that_does_not_vary_is_named(scale, constant):
     assert [one.constant for one in found.per_segment] == [constant, constant]
     for one in found.constant:
         assert one.variation == pytest.approx(2 * scale / 75, rel=0.5, abs=1e-6)
-        assert "these figures do not show the network's accuracy" in one.told
+        assert "these figures do not show the network's accuracy" in one.message
 
 
 def test_one_input_leaves_it_open():

@@ -37,6 +37,6 @@ def test_an_overflow_is_reported_with_the_node_that_began_it():
     # "masked" is infinite in FP32, too
     assert rows["sum"].since == NodePlace("huge", 0, "GPU")
     assert "'sum' has infinity for 1 of 2 inputs, first written by node 'huge'" in (
-        rows["sum"].told
+        rows["sum"].message
     )
     assert accuracy(model, artefacts, feeds[:1]).nonfinite == ()

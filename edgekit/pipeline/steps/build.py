@@ -569,7 +569,7 @@ def _difference_error(client: BoardClient, comparison: BuiltComparison) -> GateE
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by subject: "accuracy", "run", "plan", "build"."""
-    about = [one.told for one in accuracy(context).nonfinite]
+    about = [output.message for output in accuracy(context).nonfinite]
     about += [
         f"shape {shape_text(bucket.bucket.shapes)}: {accuracy_words(bucket.bucket.accuracy)}"
         for bucket in built_buckets(context)[1:]

@@ -100,7 +100,7 @@ def _metric(gate: Gate) -> str:
 def _gate_text(gate: Gate) -> str:
     match gate.gate:
         case "bench":
-            return f"INVALID: {gate.told}"
+            return f"INVALID: {gate.message}"
         case "accuracy":
             least = ABSENT if gate.limit is None else f"{gate.limit:g}"
             on = f" ({gate.on})" if gate.on else ""
@@ -117,7 +117,7 @@ def _gate_text(gate: Gate) -> str:
         case "baseline":
             words = {
                 True: "no regression above the threshold",
-                False: gate.told or "a regression",
+                False: gate.message or "a regression",
                 None: "",
             }
             return words[gate.passed]
