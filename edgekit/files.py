@@ -1,5 +1,5 @@
 """Atomic writes of files: a reader sees the old or the new file, never a part. And reads of files
-from others: only regular files up to a maximum size are opened.
+from others: only regular files up to a maximum size are opened. And the folder of cached results.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+def cache_folder() -> Path:
+    """Returns $EDGEKIT_CACHE, $XDG_CACHE_HOME/edgekit or ~/.cache/edgekit."""
+    if chosen := os.environ.get("EDGEKIT_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "edgekit"
 
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:

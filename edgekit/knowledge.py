@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from edgekit.errors import DataError, EnvironmentLack
+from edgekit.files import cache_folder, write_atomically
 from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
@@ -52,24 +53,12 @@ def data_folder(kind: str) -> Path:
     return packed if packed.is_dir() else package.parent / kind
 
 
-def cache_folder() -> Path:
-    """Returns $EDGEKIT_CACHE, $XDG_CACHE_HOME/edgekit or ~/.cache/edgekit."""
-    if chosen := os.environ.get("EDGEKIT_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "edgekit"
-
-
 def read_knowledge(path: Path) -> Any:
     """Returns the content of a YAML file, as plain values that no other code holds.
 
-    Only files of edgekit's own are kept. A cache that is stale, damaged or cannot be written is no
-    failure.
-
-    Reads the knowledge files: YAML once, and from then on the same values kept as JSON.
-
-    The check of a model takes about as long as reading it; parsing YAML would be a quarter of that.
-    What is kept is named after the file and believed only for the very file that it was made from.
+    YAML is parsed once; the values are kept as JSON in the cache folder and used while the file is
+    unchanged. Only edgekit's own files are kept. A cache that is stale, damaged or cannot be
+    written is no failure.
 
     Raises:
         DataError: It is not YAML (code "data.yaml"); ``where`` is file:line:column.
@@ -153,8 +142,6 @@ def _parse(content: bytes, path: Path) -> Any:
 
 
 def _store_parsed(path: Path, key: bytes, value: Any) -> None:
-    from edgekit.files import write_atomically
-
     try:
         text = json.dumps(value).encode()
         # dates and keys that are no texts are YAML's alone: such a file is read anew each time

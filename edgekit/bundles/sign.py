@@ -19,8 +19,7 @@ from pathlib import Path
 
 from edgekit import timeouts
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.files import read_file, replacing
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder, read_file, replacing
 from edgekit_device.account import account_name
 from edgekit_device.store.root import default_root
 

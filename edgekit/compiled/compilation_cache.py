@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.files import read_file, write_atomically
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder, read_file, write_atomically
 from edgekit.pytorch import export_cache
 from edgekit.pytorch.document import Exported
 

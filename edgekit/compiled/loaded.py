@@ -26,8 +26,7 @@ from edgekit.compiled.calls import (
     run_on_gpu,
 )
 from edgekit.errors import BundleError, UsageError
-from edgekit.files import read_file
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder, read_file
 from edgekit.pipeline.boards.addresses import host_board
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported

@@ -14,7 +14,7 @@ from edgekit.errors import EdgekitError, UsageError
 from edgekit.files import write_text
 from edgekit.network.loading.load import file_metadata, load, open_inputs, proposed_sizes
 from edgekit.network.source import parse_builtin
-from edgekit.quantize.data.expected import head_pictures
+from edgekit.quantize.data.preparation import head_pictures
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.detection.head import Head

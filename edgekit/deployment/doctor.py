@@ -467,7 +467,8 @@ def _target_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]
             "fits.target",
             "The config's target",
             "missing",
-            f"{name} is {' or '.join(module.numbers)}, but this board is {own}",
+            f"{name} is {' or '.join(module.numbers) or 'a module without known numbers'}, "
+            f"but this board is {own}",
             "set the right `target:` (edgekit targets lists them)",
         )
     yield from _mode_checks(probe, planned)

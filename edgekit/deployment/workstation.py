@@ -17,7 +17,7 @@ from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, DoctorCheck
 from edgekit.deployment.embedded_sshd import find_sshd
 from edgekit.deployment.ssh import default_keys
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder
 from edgekit.parsing.nvidia import MODULE
 from edgekit.text import listed
 

@@ -19,6 +19,7 @@ from edgekit.config.loader import Config, open_config
 from edgekit.deployment.client import BoardClient
 from edgekit.documents import Coded, Document
 from edgekit.errors import EdgekitError, UsageError
+from edgekit.files import cache_folder
 from edgekit.fleet.boards import Answer, LastAnswers, ServedRelease, board_address
 from edgekit.fleet.bundles import signing_key_line
 from edgekit.fleet.drive import TAKEN_BACK, UNKNOWN_SIGNER
@@ -27,7 +28,6 @@ from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.progress import RolloutReporter
 from edgekit.fleet.store import RolloutStore, Row, deployment_terms
 from edgekit.fleet.waves import ENDED, FleetBoard, RolloutSettings
-from edgekit.knowledge import cache_folder
 from edgekit.pipeline.boards.requests import to_failure
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.build import check_bundle

@@ -18,14 +18,13 @@ from edgekit.bundles.files import build_board_loader
 from edgekit.deployment.connection import open_board
 from edgekit.documents import Coded, Document, omitted
 from edgekit.errors import EdgekitError
-from edgekit.files import write_json
+from edgekit.files import cache_folder, write_json
 from edgekit.fleet.ansible.run import AnsibleRun, saved_runs
 from edgekit.fleet.driver import RETRIED_CODES, BoardPool
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.status import iso_time
 from edgekit.fleet.store import Rollout, RolloutStore, Row
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
-from edgekit.knowledge import cache_folder
 from edgekit.pipeline.boards.requests import to_failure
 from edgekit_device.deployment.status import AppStatus
 from edgekit_device.protocol.failure import Failure

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgekit.errors import UsageError
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 UNKNOWN_HOST_KEY = "board.unknown-host-key"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.files import cache_folder
 from edgekit.fleet.ansible.run import AnsibleRun, ansible_heads, saved_run
 from edgekit.fleet.bundles import (
     Bundles,
@@ -53,7 +54,6 @@ from edgekit.fleet.waves import (
     least_reached,
     make_waves,
 )
-from edgekit.knowledge import cache_folder
 from edgekit.pipeline.progress import Progress
 from edgekit.text import counted
 from edgekit_device.errors import family

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import EnvironmentLack
-from edgekit.files import map_array, write_atomically
-from edgekit.knowledge import cache_folder, data_folder
+from edgekit.files import cache_folder, map_array, write_atomically
+from edgekit.knowledge import data_folder
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields

@@ -43,10 +43,10 @@ def reduce_loadables(
 ) -> Plan:
     """Returns the plan with the fewest loadables, one or more, that is as good as ``chosen``.
 
-    As good: its objective is within the slack of the optimum, and the figure that decides between
-    plans within the slack is worse than that of ``chosen`` by at most the slack; both slacks are
-    limited to the prediction's noise. Returns ``chosen`` itself if there is no such plan, without
-    slack, and if it has at most one loadable.
+    As good: its objective is within the slack of the optimum, and the second metric
+    (``SECOND_METRICS``), which ranks plans within the slack, is worse than that of ``chosen`` by at
+    most the slack; both slacks are limited to the prediction's noise. Returns ``chosen`` itself if
+    there is no such plan, without slack, and if it has at most one loadable.
 
     Args:
         optimum: The best plan.

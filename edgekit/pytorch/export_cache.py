@@ -17,8 +17,7 @@ from typing import Any
 import onnx
 
 from edgekit.errors import BuildError
-from edgekit.files import read_file, write_atomically, write_folder_atomically
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder, read_file, write_atomically, write_folder_atomically
 from edgekit.network import left_modules
 from edgekit.pytorch.document import Exported
 

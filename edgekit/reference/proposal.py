@@ -224,7 +224,7 @@ def below_gate(
 
 
 @dataclass(frozen=True)
-class Search(Generic[_Planned]):
+class Fp16Search(Generic[_Planned]):
     """The search for layers in FP16 over plans, until one passes the gate.
 
     Attributes:

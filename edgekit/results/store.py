@@ -35,7 +35,7 @@ from edgekit.documents import (
     omitted,
 )
 from edgekit.errors import DataError, EdgekitError, EnvironmentLack
-from edgekit.knowledge import cache_folder
+from edgekit.files import cache_folder
 from edgekit_device.benchmark.measurement import Fact, MeasuredSettings, UsedRuntime
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (

@@ -11,7 +11,7 @@ from edgekit.network.model import Model
 from edgekit.rewriting.engine.opset import raise_opset
 from edgekit.rewriting.engine.replay import regions
 from edgekit.rewriting.engine.scoring import Judge
-from edgekit.rewriting.engine.search import Search
+from edgekit.rewriting.engine.search import RewriteSearch
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.rules.order import REWRITES
 
@@ -53,7 +53,7 @@ def offers(
     graph = RewriteGraph(raised)
     near = None if nodes is None else _near(graph, nodes)
     items = [item for item in REWRITES if not item.approximate]
-    search = Search(graph, items, judge, proved=False, near=near)
+    search = RewriteSearch(graph, items, judge, proved=False, near=near)
     search.run()
     steps = [item.step for item in search.taken]
     found: dict[str, str] = {}

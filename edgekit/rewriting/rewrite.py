@@ -20,7 +20,7 @@ from edgekit.rewriting.engine.opset import (
 )
 from edgekit.rewriting.engine.replay import make_entry
 from edgekit.rewriting.engine.scoring import Cost, Judge
-from edgekit.rewriting.engine.search import Search
+from edgekit.rewriting.engine.search import RewriteSearch
 from edgekit.rewriting.graph import Applied, Rewrite, RewriteGraph
 from edgekit.rewriting.proof.prove import SEED
 from edgekit.rewriting.provenance.record import with_record
@@ -151,7 +151,7 @@ def rewrite(
         )
         return Rewritten(model, (), (note,))
     judge = Judge(target, precision, tensorrt, cost, lowers=lowers)
-    search = Search(RewriteGraph(raised), items, judge, progress=progress)
+    search = RewriteSearch(RewriteGraph(raised), items, judge, progress=progress)
     search.run()
     settled = settle(model, raised, judge, search)
     if settled is None:

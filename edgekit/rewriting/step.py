@@ -66,18 +66,18 @@ def infer(
     }
     made = _outputs(nodes)
     key = _key(graph.opset, nodes, outer, {name: i for i, name in enumerate((*read, *made))})
-    found = _known().get(key)
+    found = _cache().get(key)
     if found is None:
-        if len(_known()) >= _REMEMBERED_SHAPES:
-            _known().clear()
+        if len(_cache()) >= _REMEMBERED_SHAPES:
+            _cache().clear()
         by_name = _inferred(graph.opset, rewrite, nodes, outer)
         forms = [by_name[name] for name in made]
-        found = _known()[key] = [shape for shape, _ in forms], [dtype for _, dtype in forms]
+        found = _cache()[key] = [shape for shape, _ in forms], [dtype for _, dtype in forms]
     return dict(zip(made, found[0], strict=True)), dict(zip(made, found[1], strict=True))
 
 
 @lru_cache(1)
-def _known() -> dict[Hashable, tuple[list[tuple[int, ...]], list[str]]]:
+def _cache() -> dict[Hashable, tuple[list[tuple[int, ...]], list[str]]]:
     return {}
 
 

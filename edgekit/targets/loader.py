@@ -83,9 +83,10 @@ def get(name: str) -> Target:
 
 
 def similar_names(name: str) -> list[str]:
-    """Returns the boards whose names contain ``name``, Jetsons first, else the most similar boards.
+    """Returns the boards whose names contain ``name``, else the most similar boards.
 
-    Similar names share the most words with it, in any order; a memory size counts least.
+    Boards of platform ``jetson`` are first. Similar names share the most words with ``name``, in
+    any order; a memory size counts least.
     """
     from difflib import get_close_matches
 

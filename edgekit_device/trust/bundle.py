@@ -286,7 +286,7 @@ def check_bundle(files: BundleFiles, allowed_signers: Path, trust_unsigned: bool
     """Checks the signature first and parses the manifest only then.
 
     Raises:
-        DeviceError: See ``check_signature`` and ``_manifest.parse``.
+        DeviceError: See ``check_signature`` and ``protocol.manifest.parse``.
     """
     signer = check_signature(
         files.manifest,

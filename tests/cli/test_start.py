@@ -88,7 +88,7 @@ def test_check_of_a_model_imports_nothing_heavy(form, net, tmp_path):
 
 
 # with which the codec, pathlib and all that pathlib imports stay away
-_NOT_FOR_A_START = {
+_NOT_IMPORTED_BY_HELP = {
     *HEAVY,
     "edgekit_device.protocol.codec",
     "ipaddress",
@@ -102,7 +102,7 @@ _NOT_FOR_A_START = {
 
 
 def test_help_imports_neither_the_codec_nor_pathlib():
-    assert modules_after("--help") & _NOT_FOR_A_START == set()
+    assert modules_after("--help") & _NOT_IMPORTED_BY_HELP == set()
 
 
 @pytest.mark.parametrize("module", ["edgekit", "edgekit.api"])
@@ -116,7 +116,7 @@ def test_to_import_edgekit_imports_neither_the_codec_nor_pathlib(module):
         check=True,
         timeout=300,
     )
-    assert set(done.stdout.split()) & _NOT_FOR_A_START == set()
+    assert set(done.stdout.split()) & _NOT_IMPORTED_BY_HELP == set()
 
 
 def test_explain_imports_no_onnx(tmp_path):

@@ -114,8 +114,8 @@ def test_arguments_and_results_are_the_modules_own(
 
 
 def test_wrong_arguments_are_named(compiled: Callable[..., Any]) -> None:
-    import torch
-    from torch import nn
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
 
     class Scaled(nn.Module):
         def __init__(self) -> None:

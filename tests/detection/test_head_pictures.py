@@ -13,8 +13,8 @@ from edgekit.config.schema import CalibrationSection
 from edgekit.detection.recognise import recognise
 from edgekit.detection.recognised import Recognised
 from edgekit.network.loading.load import canonical
-from edgekit.quantize.data.expected import HeadPictures, head_pictures
 from edgekit.quantize.data.images import ImageOptions, Preprocess
+from edgekit.quantize.data.preparation import HeadPictures, head_pictures
 from tests import exports
 
 RED, GREEN, BLUE = COLOUR = (200, 100, 50)

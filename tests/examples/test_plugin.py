@@ -163,7 +163,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         PLUGIN / "stub",
         PLUGIN / "stub" / "cuda",
         ROOT / "benchmarks",
-        ROOT / "tests" / "edgekit_device" / "kernel_emulation",
+        ROOT / "tests" / "edgekit_device" / "cuda" / "kernel_emulation",
     )
     subprocess.run(
         [

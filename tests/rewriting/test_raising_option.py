@@ -157,7 +157,7 @@ def test_what_cannot_be_raised_is_named(item, inputs, weights, opset):
 @pytest.mark.parametrize("proof", [Proof(0.25, 0.0), Proof(0.0, 1e-6), Proof(float("inf"), 0.0)])
 def test_a_proof_that_fails_rewrites_nothing(monkeypatch, proof):
     monkeypatch.setattr(opset_module, "compare", lambda *a, **k: proof)
-    monkeypatch.setattr(rewrite_module, "Search", None)  # nothing is searched
+    monkeypatch.setattr(rewrite_module, "RewriteSearch", None)  # nothing is searched
     model = old()
     after, applied, (note,), *_ = rewrite(model, ORIN, precision="fp16")
     assert after is model

@@ -53,7 +53,7 @@ def blocks(count, width=8):
 def work(monkeypatch, model):
     """Counts what is done for a rewriting that remembers nothing from before."""
     for module in (step_module, prove, sides, sessions):
-        module._known.cache_clear()
+        module._cache.cache_clear()
     counts = Counter()
 
     def count(patch, owner, name):
@@ -70,7 +70,7 @@ def work(monkeypatch, model):
         count(patch, scoring.Judge, "judge")
         count(patch, scoring, "parts")
         count(patch, onnxruntime, "InferenceSession")
-        count(patch, prove, "_proved")
+        count(patch, prove, "_prove")
         _, applied, notes, *_ = rewrite(
             model, ORIN, precision="fp16", cost=lambda net, judged: forecast(net, judged, ORIN)
         )
@@ -86,7 +86,7 @@ def test_equal_blocks_are_inferred_and_judged_once_and_share_sessions(monkeypatc
     for name in ("infer_shapes", "judge", "parts", "InferenceSession"):
         assert many[name] == few[name] > 0, name
     # what reads weights is proved for each block, and nothing else is
-    assert few["_proved"] < many["_proved"] < sum(long.values())
+    assert few["_prove"] < many["_prove"] < sum(long.values())
 
 
 def branches(count):

@@ -22,7 +22,7 @@ BOOL = TensorProto.BOOL
 class Entry:
     """A graph of the zoo: how to make it, and what stays on the GPU afterwards.
 
-    ``int8`` and ``xavier`` say it for INT8 and for AGX Xavier with FP16 where that is told.
+    ``int8`` and ``xavier``: the same for INT8, and for AGX Xavier in FP16; None if not tested.
     """
 
     make: Callable[[], Model]

@@ -8,10 +8,7 @@ from dataclasses import replace
 
 from edgekit.network.graph import IMPORTED, LEFT, PLUGIN, Attributes, LayerSource, Node, OnnxGraph
 from edgekit.network.loading.opaque import plugin_creator_key
-from edgekit.network.lowering import kinds, pointwise
-from edgekit.network.lowering import pooling as over_axes
-from edgekit.network.lowering import products as by_weights
-from edgekit.network.lowering import shuffles as moving
+from edgekit.network.lowering import kinds, pointwise, pooling, products, shuffles
 from edgekit.network.lowering.arithmetic import count_macs
 from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
@@ -55,7 +52,7 @@ _UNSHAPED = {
     **dict.fromkeys(pointwise.ELEMENTWISE, "ELEMENTWISE"),
     **dict.fromkeys(pointwise.UNARY, "UNARY"),
     **dict.fromkeys(pointwise.ACTIVATIONS, "ACTIVATION"),
-    **dict.fromkeys(over_axes.REDUCTIONS, "REDUCE"),
+    **dict.fromkeys(pooling.REDUCTIONS, "REDUCE"),
     **dict.fromkeys(("Reshape", "Flatten", "Transpose"), "SHUFFLE"),
     **dict.fromkeys(("Slice", "Split", "Expand", "Tile", "Pad", "ConstantOfShape"), "SLICE"),
     **dict.fromkeys(("Gather", "GatherElements", "GatherND"), "GATHER"),
@@ -234,43 +231,43 @@ def _place_opaque(placer: Placer, node: Node, why: str) -> None:
 
 def _families() -> dict[str, _Family]:
     table: dict[str, _Family] = {
-        "Conv": by_weights.conv,
-        "ConvTranspose": by_weights.conv_transpose,
-        "Gemm": by_weights.gemm,
-        "MatMul": by_weights.matmul,
-        "Einsum": by_weights.einsum,
-        "BatchNormalization": over_axes.batch_norm,
-        "ImageScaler": over_axes.image_scaler,
-        "LRN": over_axes.lrn,
-        "Concat": moving.concat,
-        "Transpose": moving.transpose,
-        "Slice": moving.slice_,
-        "Split": moving.split,
-        "Pad": moving.pad,
-        "ConstantOfShape": moving.constant_of_shape,
+        "Conv": products.conv,
+        "ConvTranspose": products.conv_transpose,
+        "Gemm": products.gemm,
+        "MatMul": products.matmul,
+        "Einsum": products.einsum,
+        "BatchNormalization": pooling.batch_norm,
+        "ImageScaler": pooling.image_scaler,
+        "LRN": pooling.lrn,
+        "Concat": shuffles.concat,
+        "Transpose": shuffles.transpose,
+        "Slice": shuffles.slice_,
+        "Split": shuffles.split,
+        "Pad": shuffles.pad,
+        "ConstantOfShape": shuffles.constant_of_shape,
         "Mean": pointwise.elementwise,
     }
     groups: list[tuple[tuple[str, ...], _Family]] = [
-        (("LSTM", "GRU", "RNN"), by_weights.recurrence),
-        (("MaxPool", "AveragePool"), over_axes.pool),
-        (("GlobalAveragePool", "GlobalMaxPool"), over_axes.global_pool),
-        (("Softmax", "LogSoftmax"), over_axes.softmax),
+        (("LSTM", "GRU", "RNN"), products.recurrence),
+        (("MaxPool", "AveragePool"), pooling.pool),
+        (("GlobalAveragePool", "GlobalMaxPool"), pooling.global_pool),
+        (("Softmax", "LogSoftmax"), pooling.softmax),
         (
             ("InstanceNormalization", "LayerNormalization", "GroupNormalization"),
-            over_axes.normalization,
+            pooling.normalization,
         ),
-        (("Resize", "Upsample"), over_axes.resize),
-        (over_axes.REDUCTIONS, over_axes.reduce),
+        (("Resize", "Upsample"), pooling.resize),
+        (pooling.REDUCTIONS, pooling.reduce),
         (("HardSwish", "Mish"), pointwise.activation_chain),
         (tuple(pointwise.ACTIVATIONS), pointwise.activation),
         (tuple(pointwise.ELEMENTWISE), pointwise.elementwise),
         (tuple(pointwise.UNARY), pointwise.unary),
-        (("Reshape", "Flatten", "Squeeze", "Unsqueeze"), moving.reshape),
-        (("DepthToSpace", "SpaceToDepth"), moving.depth_to_space),
-        (("Expand", "Tile"), moving.expand),
-        (("Gather", "GatherElements", "GatherND"), moving.gather),
-        (("TopK", "ArgMax", "ArgMin"), moving.topk),
-        (("QuantizeLinear", "DequantizeLinear"), moving.quantization),
+        (("Reshape", "Flatten", "Squeeze", "Unsqueeze"), shuffles.reshape),
+        (("DepthToSpace", "SpaceToDepth"), shuffles.depth_to_space),
+        (("Expand", "Tile"), shuffles.expand),
+        (("Gather", "GatherElements", "GatherND"), shuffles.gather),
+        (("TopK", "ArgMax", "ArgMin"), shuffles.topk),
+        (("QuantizeLinear", "DequantizeLinear"), shuffles.quantization),
     ]
     for names, family in groups:
         table.update(dict.fromkeys(names, family))

@@ -455,7 +455,7 @@ def fall_back_to_fp16(context: Context) -> Context:
     Raises:
         GateError: No layers suffice, not even all.
     """
-    from edgekit.reference.proposal import Search, reaches, shortfall
+    from edgekit.reference.proposal import Fp16Search, reaches, shortfall
 
     gate = context.file.accuracy
     if measures_ranges(context) and not chooses_method(context):
@@ -475,7 +475,7 @@ def fall_back_to_fp16(context: Context) -> Context:
             context.note(note)
         return keep_in_fp16(context, found.layers or ())
 
-    return Search(
+    return Fp16Search(
         propose=propose,
         keep=kept,
         kept=lambda context: frozenset(context.fp16_by_gate),

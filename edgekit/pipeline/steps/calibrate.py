@@ -28,9 +28,9 @@ from edgekit.pipeline.steps.load import (
 )
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten_model
-from edgekit.quantize.data.expected import HeadPictures, describe_preprocessing, head_pictures
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
+from edgekit.quantize.data.preparation import HeadPictures, describe_preprocessing, head_pictures
 from edgekit.quantize.data.rows import CalibrationSamples
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.missing_scales import find_missing_scales, with_same_values

@@ -107,7 +107,7 @@ def plan(context: Context) -> Plan:
         return placed
 
     placed = context.stored(Plan, "plan", compute, *plan_identity(context))
-    # their notes are added in any case, whatever was known before the plan
+    # their notes are added also when the plan comes from the cache
     placement_options(context)
     known_scales(context)
     gate, net = context.file.accuracy, network(context)

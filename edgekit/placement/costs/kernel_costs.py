@@ -36,7 +36,7 @@ _IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/a
 
 
 def noise(*, extrapolated: bool = False) -> float:
-    """Returns the share of a predicted time by which another must be shorter to count as shorter.
+    """Returns the smallest relative gain between predicted times that counts, 0 to 1.
 
     It is the model's median error on networks that it was not fitted on, or the assumed band if no
     published time supports the prediction.

@@ -37,7 +37,7 @@ from edgekit.placement.costs.kernel_costs import (
     gpu_us,
     io_us,
 )
-from edgekit.placement.costs.reformat import reformat_us
+from edgekit.placement.costs.reformat import predict_reformat_us
 from edgekit.placement.kernels import LayerKernel, fuse, operations
 from edgekit.targets.board import PowerMode, Target
 from edgekit_device.protocol.codec import document
@@ -320,7 +320,7 @@ class CostModel:
         key = (tensor.shape, source, goal)
         known = self._reformats.get(key)
         if known is None:
-            known = self._reformats[key] = reformat_us(
+            known = self._reformats[key] = predict_reformat_us(
                 tensor.shape, source, goal, self.target, self.mode, self._gpu_constants
             )
         return known

@@ -79,7 +79,7 @@ def reformat_constants() -> ReformatConstants:
     return read_costs(ReformatConstants, "reformat")
 
 
-def reformat_us(
+def predict_reformat_us(
     shape: tuple[int, ...],
     source: Layout,
     goal: Layout,

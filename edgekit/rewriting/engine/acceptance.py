@@ -14,7 +14,7 @@ from edgekit.rewriting.engine.scoring import Judge, Score, apart, pieces, score
 from edgekit.rewriting.graph import RewriteGraph, emit
 
 if TYPE_CHECKING:
-    from edgekit.rewriting.engine.search import Search, Taken
+    from edgekit.rewriting.engine.search import RewriteSearch, Taken
 
 
 # smallest relative rise of a predicted time; smaller rises are rounding
@@ -170,7 +170,7 @@ class Settled:
     taken: tuple[Taken, ...]
 
 
-def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settled | None:
+def settle(source: Model, raised: Model, judge: Judge, search: RewriteSearch) -> Settled | None:
     """Takes back steps without an improvement, and steps that make the whole network slower.
 
     A region helps if it leaves fewer of its layers off the DLA, or as many with fewer disputed

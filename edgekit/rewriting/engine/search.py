@@ -81,7 +81,7 @@ class Taken:
 
 
 @dataclass
-class Search:
+class RewriteSearch:
     """Rewrites a graph in place.
 
     Attributes:

@@ -39,7 +39,7 @@ def test_a_result_of_several_is_renamed():
         (node("Mul", "x k", "y"), {"k": np.float32(0.5)}),
         (node("Sub", "k x", "y"), {"k": np.float32(0)}),
         (node("Div", "k x", "y"), {"k": np.float32(1)}),
-        # what all of a weight happens to be, another one need not be
+        # a weight that is all ones now may be different after a refit, so the node stays
         (node("Mul", "x k", "y"), {"k": np.ones((1, 3, 1, 1))}),
         (node("Mul", "x k", "y"), {"k": np.ones((2, 1, 1, 1))}),
         (node("Clip", "x k", "y"), {"k": np.float32(0)}),

@@ -13,9 +13,9 @@ from edgekit.errors import DataError
 from edgekit.network.loading.load import load
 from edgekit.network.model import Model
 from edgekit.quantize.calibration.checks import check_samples
-from edgekit.quantize.data.expected import describe_preprocessing
 from edgekit.quantize.data.images import ImageOptions
 from edgekit.quantize.data.load import load_data
+from edgekit.quantize.data.preparation import describe_preprocessing
 
 F = np.float32
 RNG = np.random.default_rng(0)
