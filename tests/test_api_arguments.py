@@ -142,6 +142,7 @@ def test_wrong_names_are_refused(name, here):
     assert (error.code, bool(error.where), bool(error.hint)) == ("api.argument", True, True)
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", NAMES)
 def test_wrong_types_and_values_are_edgekits_errors(name, here):
     plain = {"str", "int", "float", "bool"}

@@ -20,6 +20,7 @@ def test_the_index_lists_each_file_with_its_digest() -> None:
     assert sum(row.path.stat().st_size for row in rows) <= 20_000_000
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", LOADED)
 def test_an_export_has_its_weights_and_inputs(name: str) -> None:
     model = load(name)

@@ -90,6 +90,7 @@ def test_another_file_is_named(write: Callable[[Path], object], what: str, tmp_p
     assert "trtexec --verbose" in str(caught.value.hint)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("piece", ["a line about trees\n", "x", "\xff\0"])
 def test_fifty_megabytes_that_are_no_log_are_refused_at_once(piece: str, tmp_path: Path) -> None:
     path = tmp_path / "large.log"

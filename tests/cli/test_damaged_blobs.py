@@ -89,6 +89,7 @@ def test_a_damaged_refit_gives_no_answer_and_is_mended_by_the_refit(bench: Bench
     assert answer(bench)["bit_equal"] is None
 
 
+@pytest.mark.whole
 def test_the_signature_of_the_bundle_that_is_sent_counts(bench: Bench) -> None:
     bench.deploy()
     bundle = bench.config.parent / "out/bundle.ekb"

@@ -92,6 +92,7 @@ def test_what_would_change_is_said_and_nothing_changes(bench: Bench) -> None:
     assert caught.value.code == "release.no-previous"
 
 
+@pytest.mark.whole
 def test_all_releases_go_only_after_a_yes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     old = bench.deploy()
     bench.network(2)

@@ -62,6 +62,7 @@ def _run(words: list[str]) -> int:
     return int(end.value.code or 0)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_a_command_without_a_home_says_so(
     words: list[str], monkeypatch: pytest.MonkeyPatch

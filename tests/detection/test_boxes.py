@@ -140,6 +140,7 @@ def test_fp32_is_what_the_whole_network_finds(desk: Path) -> None:
     assert count > 20
 
 
+@pytest.mark.whole
 def test_without_a_gate_a_detector_keeps_its_objects_all_the_same(desk: Path) -> None:
     lost = configuration(desk, accuracy={"scores": 1.0, "fallback": "none"})
     with pytest.raises(GateError) as caught:

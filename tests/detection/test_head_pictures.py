@@ -50,6 +50,7 @@ def pictures(name: str) -> HeadPictures:
     return head_pictures(found.head)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_pixels_are_prepared_as_in_training(name: str) -> None:
     usual = pictures(name)
@@ -61,6 +62,7 @@ def test_pixels_are_prepared_as_in_training(name: str) -> None:
     assert pixels[:, 32, 0] == pytest.approx(inside if bars is None else bars, abs=0.01)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["retinaface_resnet50", "hf_detr_resnet50", "yolo11n"])
 def test_the_printed_line_gives_the_same_preparation(name: str) -> None:
     usual = pictures(name)

@@ -191,6 +191,7 @@ WRONG: dict[str, Callable[[PriorHead], dict[str, object]]] = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("name", ["ssd_nms", "retinanet_nms", "retinaface_decoded"])
 def test_the_proof_finds_a_wrong_head(name: str, wrong: str, tmp_path: Path) -> None:

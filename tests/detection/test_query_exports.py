@@ -32,6 +32,7 @@ def answer(name: str) -> Recognised | Unlike:
     return recognise_query(canonical(load(name), None), {})
 
 
+@pytest.mark.few(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTS)
 def test_an_export_is_recognised_and_decoded(name: str) -> None:

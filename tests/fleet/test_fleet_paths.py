@@ -41,6 +41,7 @@ def sites(tmp_path):
     return folder
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["fleet.yaml", "hosts.ini"])
 @pytest.mark.parametrize(("folder", "way"), [("sites", ""), (".", "sites/"), ("keys", "../sites/")])
 def test_keys_are_found_from_every_folder(tmp_path, sites, monkeypatch, name, folder, way):

@@ -36,6 +36,7 @@ def dying(monkeypatch, after):
     monkeypatch.setattr(Rollout, "_write", guard(Rollout._write))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("bad", [(), ("b04",)])
 def test_wherever_the_driver_dies_the_rollout_ends_the_same(given, bad, monkeypatch):
     """A death before each durable change, one after another, then a resume to the end."""

@@ -73,6 +73,7 @@ def some(op: str, shape: Sequence[int], seed: int) -> np.ndarray:
     return drawn.astype(np.int32 if op == "Equal" else np.float32)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("axis", [0, 1, 2, -3, None])
 @pytest.mark.parametrize("op", sorted(_NUMPY))

@@ -147,6 +147,7 @@ def packed(tmp_path, capsys):
     return config, tmp_path / "full"
 
 
+@pytest.mark.few(3)
 @pytest.mark.boards
 @pytest.mark.parametrize("fault", ["engine", "manifest", "unsigned", "signature"])
 def test_tampered_and_unsigned_bundles(fault, tmp_path, capsys):

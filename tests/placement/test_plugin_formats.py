@@ -163,6 +163,7 @@ def test_a_function_for_codes_that_returns_floats_is_told_what_it_gets(folder: P
     assert "input_scale and output_scale it gets int8 codes" in caught.value.hint
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("formats", "kept"), [(["int8:chw32", "fp16:chw"], True), (["int8:chw32"], False)]
 )

@@ -34,6 +34,7 @@ def planned(query: PlacementQuery, objective: str, slack: float) -> Plan:
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_plan_within_the_slack_is_better_otherwise_and_the_optimum_stays_proved(
     query: PlacementQuery, objective: str

@@ -236,6 +236,7 @@ def detector(path: Path) -> Path:
     return path
 
 
+@pytest.mark.whole
 def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> None:
     path = detector(tmp_path / "net.onnx")
     rng = np.random.default_rng(1)

@@ -21,7 +21,7 @@ def several(folder, *rows, **options):
     return edgekit.plan_networks(path, **options)
 
 
-@pytest.mark.few(1)
+@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_every_network_alone_is_as_good_as_its_single_plan(name, tmp_path):
     single = edgekit.plan(f"builtin:{name}", target=BOARD, placement={"slack": 0})

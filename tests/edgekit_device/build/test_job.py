@@ -19,6 +19,7 @@ GOLDEN = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}
 GPU = {"device": "GPU", "gpu_fallback": False}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])
 def test_a_plan_is_built_looked_at_and_reported(version: str, make: Any) -> None:
     on = make(version)

@@ -129,6 +129,7 @@ def test_values_of_an_input_that_makes_a_shape_are_in_the_profile(
         attempt(Bench(version, tmp_path), {**given, "values": []}, data)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("version", RELEASES)
 def test_golden_cases_run_at_every_size(version: str, make: Any) -> None:
     on = make(version)

@@ -26,6 +26,7 @@ def served(disk: Path) -> Iterator[ServedBoard]:
         made.process.communicate()
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 @pytest.mark.parametrize(
     "event", ["requests", "new clients", "worker killed", "reload", "socket removed"]

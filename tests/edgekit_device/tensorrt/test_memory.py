@@ -145,6 +145,7 @@ def meeting(here: Here) -> Iterator[threading.Barrier]:
         yield met
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_engines_of_one_device_share_a_block_as_large_as_the_larger_needs(
     here: Here, version: str
@@ -224,6 +225,7 @@ def test_threads_that_run_at_once_have_a_context_and_a_block_each(here: Here) ->
     assert one.context._s.scratch != other.context._s.scratch
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_callers_memory_is_used_and_threads_take_turns(here: Here, version: str) -> None:
     here.has(version)

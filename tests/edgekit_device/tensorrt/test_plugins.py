@@ -41,6 +41,7 @@ def model(version: str) -> bytes:
     return toys.own_plugin_onnx("float16" if version.startswith("11") else "float32")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_plan_with_a_plugin_is_built_loaded_and_run(
     version: str, make: Any, tmp_path: Path
@@ -55,6 +56,7 @@ def test_a_plan_with_a_plugin_is_built_loaded_and_run(
     assert on.offences() == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
 @pytest.mark.parametrize("lean", [True, False])
 def test_a_version_compatible_plan_carries_the_library(

@@ -25,6 +25,7 @@ VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_lean_runtime_alone_runs_a_version_compatible_plan(here: Here, version: str) -> None:
     here.has(version, ["lean"])

@@ -82,6 +82,7 @@ def _sparse(*shape: int, share: float, seed: int = 0) -> np.ndarray:
     return np.where(rng.uniform(size=shape) < share, 1, 0).astype(np.float32)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("flavour", ["full", "lean"])
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("batch", [1, "n"])

@@ -91,6 +91,7 @@ def _batch(size: int) -> np.ndarray:
     return np.concatenate([random_input(seed) for seed in range(size)])
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("load", ["start", "demand"])
 @pytest.mark.parametrize(
     ("version", "stripped"),
