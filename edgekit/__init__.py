@@ -4,7 +4,7 @@
     found = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
     plan = edgekit.plan("configs/resnet50-orin.yaml")
 
-Each function does what the command of the same name does; see ``edgekit.api``.
+Each function does the same as the command of its name; see ``edgekit.api``.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    # nothing is imported before it is used: the command line starts in a fraction of a second
+    # modules are imported on first use: the command line starts in a fraction of a second
     from importlib import import_module
 
     if name in _FORMER:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-# as good as nothing may be imported before main() has taken charge of interrupts
+# import as little as possible before main() handles interrupts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -31,7 +31,7 @@ def main() -> NoReturn:
         pass
     except SystemExit as end:
         status = end.code
-    # all is said and done: what is left to do is the interpreter's
+    # all output is written: only the interpreter's own shutdown is left
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

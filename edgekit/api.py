@@ -1196,7 +1196,7 @@ def detect(
 ) -> Detections:
     """Finds the objects of pictures with a detector on the first board, and draws them.
 
-    ``images`` are files, or folders of them; ``draw`` is the folder for the drawn pictures, by
+    ``images`` are files, or folders of files; ``draw`` is the folder for the drawn pictures, by
     default the run's. ``detection={"score": ...}`` filters the objects of this call only; the
     accuracy gate goes by the file's. Boxes are in pixels of the upright picture.
 
@@ -1207,7 +1207,7 @@ def detect(
     from edgekit.config.loader import open_config
 
     sources = [images] if isinstance(images, str | os.PathLike) else images
-    # what is kept here must not change the gate, and with it the build
+    # a filter of this call must not change the accuracy gate, and with it the build
     kept = open_config(config, **options).file.detection
     given = options.get("detection")
     named = given.items() if isinstance(given, Mapping) else ()
@@ -1746,7 +1746,7 @@ def compare(
     Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
     ``board`` select results of the history. ``threshold`` is the fraction by which B may be worse;
     ``force`` also compares results that are INVALID or of another board, mode or clock. With a
-    single run on each side the answer is "cannot tell", unless the history has the spread of runs
+    single run on each side the verdict is "cannot tell", unless the history has the spread of runs
     of the same release.
     """
     from edgekit.results.comparison import compare

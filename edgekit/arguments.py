@@ -1,9 +1,9 @@
-"""What a public function is called with: names and types are checked by its own annotations, so
-that a wrong one is a ``UsageError`` with its place, and never a traceback from within.
+"""Checks the arguments of public functions: names and types, by the function's annotations. A wrong
+argument raises a ``UsageError`` with its place.
 
-Only what annotations say in full is checked: text, numbers, paths, lists, mappings, functions,
-choices. An annotation of other classes lets everything pass, and the function says what is wrong.
-Of a configuration's keys the names are checked here, and the values where it is opened.
+Checked types: text, numbers, paths, lists, mappings, functions, choices. Values annotated with
+other classes pass unchecked; the function itself reports their errors. The names of configuration
+keys are checked here, their values by the loader of the configuration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgekit.errors import EdgekitError, UsageError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# what a class of an annotation is told by, without an import of its module
+# methods that identify a class of an annotation without an import of its module
 _METHODS = {"Progress": ("begin", "update", "end", "note"), "TextIO": ("write",)}
 _CLASSES = ("Config", "TuningRequest", "TraceFiles", "Console", "ModelPart")
 # numbers whose least value the command line states, too
@@ -32,7 +32,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of argument: whether a value is of it, and what people call it."""
+    """A kind of argument: the test of a value, and the kind's name in messages."""
 
     holds: Callable[[object], bool]
     words: str
@@ -40,11 +40,11 @@ class _Kind:
 
 @functools.cache
 def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Returns a function that checks what it is called with, and then does what ``function`` does.
+    """Returns a function that checks its arguments, and then calls ``function``.
 
     The new function raises a UsageError ("api.argument") for a missing, unknown or repeated
-    argument, and for one of another type than its annotation; and a ConfigError for what is no key
-    of a configuration. An error without a place gets the function's name.
+    argument, and for an argument of another type than its annotation; and a ConfigError for an
+    unknown key of a configuration. An error without a place gets the function's name.
     """
     name = f"edgekit.{function.__name__}"
     signature = inspect.signature(function)
@@ -60,7 +60,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 from edgekit.config.loader import refuse_unknown
 
-                # what opens the configuration checks the values
+                # the loader of the configuration checks the values
                 refuse_unknown(value)
                 continue
             several = parameter.kind is inspect.Parameter.VAR_POSITIONAL

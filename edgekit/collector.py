@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def collector_held() -> Iterator[None]:
     """Holds the cyclic garbage collector: a search makes many objects and hardly any cycles.
 
-    Looking through all of them again and again took a third of the time in networks of 10,000
-    nodes. Nested use, and a collector that is off already, are left as they are.
+    Repeated collections took a third of the time in networks of 10,000 nodes. Nested use, and a
+    collector that is already off, change no state.
     """
     held = gc.isenabled()
     gc.disable()
@@ -21,7 +21,7 @@ def collector_held() -> Iterator[None]:
     finally:
         if held:
             if not gc.get_freeze_count():
-                # what came meanwhile is old now: no collection looks through all of it at once
+                # marks the new objects as old, so that no collection visits all of these at once
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

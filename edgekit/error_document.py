@@ -1,4 +1,4 @@
-"""The document of a command that failed: ``{"error": {...}}``, and what was known by then."""
+"""The document of a failed command: ``{"error": {...}}``, and the results up to the failure."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class VerdictReason:
 
     Attributes:
         rule: The rule's id, such as "convolution.groups".
-        message: What is wrong, in a sentence.
-        found: What the layer has.
-        limit: What the rule allows.
-        source: Where the rule stands.
-        fix: What to change.
-        mends: False if the fix only says to leave the layer on the GPU; not in JSON.
-        rewritten: Whether the fix is ``edgekit rewrite``; not in JSON.
+        message: The fault, in a sentence.
+        found: The layer's value.
+        limit: The rule's limit.
+        source: The document that has the rule.
+        fix: The advised change.
+        mends: False if the advice is only to leave the layer on the GPU; not in JSON.
+        rewritten: True if the fix is ``edgekit rewrite``; not in JSON.
     """
 
     rule: str = member(long_text)
@@ -61,11 +61,11 @@ class UnplaceableLayer:
 
 @document(frozen=True)
 class StatedError(Failure):
-    """What failed.
+    """The error of a failed command.
 
     Attributes:
         problems: All faults of a configuration.
-        layers: What keeps a standalone plan from being.
+        layers: The layers that prevent a standalone plan.
     """
 
     problems: tuple[StatedProblem, ...] = member(records(StatedProblem), absent=())
@@ -91,8 +91,8 @@ class StatedConstraint:
     Attributes:
         kind: "pin", "bound", "cores", "gpu", "max_loadables", "pool", "max_transitions" or
             "min_loadable_layers".
-        text: As people are told it.
-        why: What it runs into; "" where nothing keeps it alone from being met.
+        text: The constraint in words.
+        why: The obstacle; "" if the constraint alone can be met.
     """
 
     kind: str = member(text())
@@ -118,16 +118,16 @@ class UnscaledTensor:
 
 @document(frozen=True)
 class ErrorParts:
-    """Parts of an error's document that say more than the error. Parts without a class here have
-    theirs in ``edgekit.pipeline.failed_command``, by which a saved error is read.
+    """Further parts of an error's document. Parts without a class here have theirs in
+    ``edgekit.pipeline.failed_command``, by which a saved error is read.
 
     Attributes:
         steps: The steps of a run that ended, as ``edgekit.run/1`` has them.
         accuracy: Of a build below the gate, as ``edgekit.run/1`` has it.
         built: How the build differs from the plan, ``edgekit.built/1``.
-        parse: What the parser refuses, as ``edgekit.check/1`` has it.
+        parse: The nodes that the parser refuses, as in ``edgekit.check/1``.
         conflict: The smallest set of constraints that conflict.
-        binding: What keeps several networks' rates or deadlines from being met.
+        binding: The limit that makes the rates or deadlines of several networks infeasible.
         missing: Tensors without a scale, and the layers that need it.
         reasons: Why measurements cannot be compared.
         taken_back: The release that the board has rolled back.
@@ -146,6 +146,6 @@ class ErrorParts:
 
 @document(frozen=True, kw_only=True)
 class ErrorDocument(ErrorParts):
-    """``edgekit.error/1``: the error, and parts of other documents that say more."""
+    """``edgekit.error/1``: the error, and related parts of other documents."""
 
     error: StatedError = member(record(StatedError))

@@ -1,6 +1,6 @@
 """How long this machine waits, in seconds, and why: for boards, for other programs and for files.
 
-``edgekit_device`` has the waits of the board, each beside what it waits for.
+``edgekit_device`` has the waits of the board, each in the module that waits.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 #: Until TCP's connection is there.
 CONNECT_S = 10.0
-#: Until SSH's server has said its version: it may look up names first.
+#: Until SSH's server has sent its version: it may look up names first.
 BANNER_S = 15.0
 #: Until a login is accepted or refused.
 AUTH_S = 20.0
-#: Silence after which a board is asked to say something.
+#: Silence after which a keep-alive message is sent to a board.
 KEEPALIVE_S = 10.0
 #: Silence, or data that no one acknowledges, after which a link counts as cut.
 SILENCE_S = 30.0
@@ -42,16 +42,16 @@ AGENT_END_S = 10.0
 SHORT_S = 120.0
 #: The same of a command for which no caller names a wait: it reads or writes a small file.
 COMMAND_S = 60.0
-#: The same of work on whole networks, which says nothing until it is done.
+#: The same of work on whole networks, which has no output until it is done.
 WORK_S = 600.0
-#: The same of work whose output tells how far it is.
+#: The same of work that reports its progress.
 LONG_S = 1800.0
-#: Until a command that takes nothing of its input is given up. A board's command waits a minute
-#: for a lock (``LOCK_WAIT_S`` of the loader), and then says so itself.
+#: Until a command that does not read its input is given up. A board's command waits a minute for a
+#: lock (``LOCK_WAIT_S`` of the loader), and then reports that itself.
 STALL_S = 75.0
 #: Until the output of a command that has ended is read.
 DRAIN_S = 30.0
-#: Until a local program has ended that was told to.
+#: Until a local program has ended after a request to end.
 GRACE_S = 2.0
 #: The same of a program that others hang on (sshd, a jump's ssh), and of a solver's thread, which
 #: looks for its end only now and then.
@@ -73,14 +73,14 @@ GATHER_S = (0.5, 0.5, 1.0, 2.0)
 RECONNECT_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 #: How long it is tried: a board restarts within it.
 RECONNECT_PATIENCE_S = 600.0
-#: How long a cancelled job may go on until it is killed.
+#: How long a cancelled job may run until it is killed.
 CANCEL_S = 10.0
 #: The same of a trial of ``edgekit tune``: a user waits for the end of a Ctrl-C.
 CANCEL_TRIAL_S = 3.0
 
 # --- watching a board (``edgekit top``)
 
-#: Between two questions for what a board serves: they cost more than a sample.
+#: Between two queries of a board's served releases: they cost more than a sample.
 APPS_EVERY_S = 10.0
 #: Between tries to connect again.
 WATCH_AGAIN_S = 2.0
@@ -91,12 +91,12 @@ WATCH_AGAIN_S = 2.0
 WRITER_S = 5.0
 #: Until another process lets go of the history: it may be writing thousands of results.
 HISTORY_S = 30.0
-#: Until git has said which commit a folder has: it reads every file of a tree that it has not seen.
+#: Until git has named a folder's commit: it reads every file of a tree that it has not seen.
 #: Without an answer a result is stored without its commit.
 GIT_S = 10.0
 #: Until ssh-keygen has signed or verified: a key on hardware waits for its owner.
 SIGN_S = 120
-#: What trtexec takes in addition to measuring: loading an engine, and what the loader needs.
+#: Time of trtexec besides measuring, for loading an engine and for the loader.
 TRTEXEC_START_S = 120.0
 #: Of the processor, until NVIDIA's parser has read a model: a usual one takes it seconds, and one
 #: can be made to keep it for ever.

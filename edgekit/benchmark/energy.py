@@ -204,7 +204,7 @@ def _power(busy: list[_Reading], idle: list[_Reading], names: list[str], each: f
 
 
 def _series(readings: list[_Reading], names: list[str]) -> list[tuple[float, float]]:
-    """Returns the sum of the named rails in every sample that has all of them."""
+    """Returns the sum of the named rails in every sample that has all these rails."""
     return [
         (at, _sum(values, names))
         for at, values in readings

@@ -57,7 +57,7 @@ class Inference(Document):
     outputs: list[InferredOutput]
     file: str = Field(description="the .npz with the outputs")
     drawn: list[str] = Field(
-        default_factory=list, description="pictures with what a detector found, if asked for"
+        default_factory=list, description="pictures with a detector's objects, if asked for"
     )
     taken_back: Annotated[TakenBack, Coded()] | None
     notes: list[str]

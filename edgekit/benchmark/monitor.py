@@ -33,7 +33,7 @@ class ShownApp(Document):
     current: str | None = Field(description="the release that serves")
     deployment: str | None = Field(description="state of its newest deployment")
     serving: Annotated[ServingStatus, Coded()] | Annotated[Failed, Coded()] | None = Field(
-        description="what its server says"
+        description="the server's answer"
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 RERUN_COMMAND = "edgekit bench CONFIG"
-"""What measures again; in a verdict, CONFIG is the file that was measured."""
+"""The command that measures again; in a verdict, CONFIG is the measured file."""
 _LOCK_COMMAND = "edgekit bench CONFIG --lock-clocks"
 _HELD = (
     "they were locked (--lock-clocks): check whether heat, current limits or "

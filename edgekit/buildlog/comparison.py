@@ -47,7 +47,8 @@ SCHEMA = "edgekit.compare-log/1"
 _FEW = 0.1
 _EVIDENCE = {
     "capability": (
-        "the log ends before the lists of layers by device: only what a DLA can run is compared"
+        "the log ends before the lists of layers by device: only layers that a DLA can run are "
+        "compared"
     ),
     "refusals": (
         "the log does not list layers by device (build with --verbose): only refusals are compared"

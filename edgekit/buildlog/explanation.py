@@ -287,7 +287,7 @@ def _board_words(log: BuildLog, boards: list[Target]) -> str:
     which = listed([board.name for board in boards], 4)
     if not which:
         return f"board {said}, which edgekit does not know"
-    return f"board {said} (the log does not say which of: {which})"
+    return f"board {said} (the log fits several: {which})"
 
 
 def _placement_words(whole: WholeLog) -> str:
@@ -307,7 +307,7 @@ def _placement_words(whole: WholeLog) -> str:
     if log.evidence == "capability":
         able = counted(len(log.capable), "layer")
         return (
-            f"{able} could run on the DLA; the log ends before it says which do; {refused} refused"
+            f"{able} could run on the DLA (the log ends before their placement); {refused} refused"
         )
     if log.evidence == "refusals":
         return f"The DLA refused {refused}; the log does not say where the other layers run"

@@ -76,7 +76,7 @@ def _about_plugin(operator: str, version: str) -> tuple[str, str] | None:
         return (
             f"TensorRT ships the plugin {operator} in version {', '.join(shipped)}, "
             f"and the model asks for version {version}",
-            f"export the model with version {shipped[-1]} of it (attribute plugin_version)",
+            f"export the model with the plugin's version {shipped[-1]} (attribute plugin_version)",
         )
     return f"TensorRT ships the plugin {operator}, and this program did not load it", _SHIPPED
 

@@ -494,7 +494,7 @@ class _TimedUnit:
         self.combinations: list[tuple[tuple[str, ...], tuple[str, ...], float | None]] = []
 
     def begin(self, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
-        # another kind of kernel for the same formats, either of them cached
+        # another kind of kernel for the same formats, either kind cached
         if not self.combinations or self.combinations[-1][:2] != (reads, writes):
             self.combinations.append((reads, writes, None))
 

@@ -225,7 +225,7 @@ def _occupied_error(path: Path) -> UsageError:
         "another file or folder is here, and edgekit does not overwrite it",
         code="write.occupied",
         where=str(path),
-        hint="give another path, or remove what is there",
+        hint="give another path, or remove the file or folder",
     )
 
 

@@ -320,7 +320,7 @@ def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
             f"missing: {', '.join(check.what for _, check in lacks)}",
             code="doctor.missing",
             where=", ".join(document.board.name for document in documents),
-            hint="the lines above say what to do",
+            hint="follow the steps in the lines above",
         )
     return mark_printed(error) if json else error
 
@@ -332,14 +332,14 @@ def _unprepared_error(documents: list[Setup], json: bool) -> EdgekitError | None
         "; ".join(dict.fromkeys(NOT_PREPARED[document.state] for document in documents)),
         code="doctor.not-prepared",
         where=", ".join(document.board.name for document in documents),
-        hint="the lines above say what to do",
+        hint="follow the steps in the lines above",
     )
     return mark_printed(error) if json else error
 
 
 def _confirm_changes(json: bool) -> bool:
     if json or not sys.stdin.isatty():
-        print("nothing was changed; run again with --yes to apply", file=sys.stderr)
+        print("no change was applied; run again with --yes to apply", file=sys.stderr)
         return False
     return click.confirm("Apply these changes?", default=False, err=True)
 
@@ -646,9 +646,7 @@ def _agree_to_remove(planned: Removal, json: bool) -> None:
 @click.option("--revoke", multiple=True, type=o.FILE, help="Public key to revoke for good.")
 @click.option("--signers", type=o.FILE, help="allowed_signers file that replaces the board's.")
 @click.option("--revocations", type=o.FILE, help="KRL or list of keys that replaces the board's.")
-@click.option(
-    "--list", "listing", is_flag=True, help="List the keys and change nothing (the default)."
-)
+@click.option("--list", "listing", is_flag=True, help="Only list the keys (the default).")
 @click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST.")
 @click.option("--python", default="python3", help="Python on the board, for a HOST.")
 @o.accept_host_key

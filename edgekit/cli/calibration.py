@@ -478,8 +478,8 @@ def _say_table(head: list[str], rows: list[list[str]]) -> None:
 @click.option(
     "--tied",
     is_flag=True,
-    help="Where the builder shares one scale between tensors, write the largest for all "
-    "of them, as edgekit calibrate MODEL --save does.",
+    help="Write the largest scale for all tensors among which the builder shares one scale, as "
+    "edgekit calibrate MODEL --save does.",
 )
 @o.sizes
 @o.output_options

@@ -563,7 +563,7 @@ def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
 
 @_action(
     "status",
-    "Show the state of rollouts, or what each board of an inventory serves.",
+    "Show the state of rollouts, or the release that each board of an inventory serves.",
     "edgekit fleet status\nedgekit fleet status resnet50-20260601-120000 --boards\n"
     "edgekit fleet status --inventory fleet.yaml --select site=a",
 )
@@ -573,7 +573,7 @@ def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
     "-i",
     "--inventory",
     type=o.FILE,
-    help="Ask these boards what they serve; one that is away has its last answer.",
+    help="Ask these boards for their served releases; an unreachable board keeps its last answer.",
 )
 @select_option
 @_parallel(16)
@@ -633,7 +633,7 @@ def fleet_status_command(
 
 @_action(
     "apply",
-    "Bring boards to the releases that the inventory says they are meant to serve.",
+    "Bring boards to the releases that the inventory names for them.",
     "edgekit fleet apply -i fleet.yaml\n"
     "edgekit fleet apply -i fleet.yaml --select site=a --max-failures 0 -q",
 )

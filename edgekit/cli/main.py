@@ -100,7 +100,7 @@ GROUPS = {
         "doctor": (
             "boards",
             "doctor_command",
-            "Show what a board or this machine has and lacks; --setup prepares a board.",
+            "Show software and hardware of a board or this machine; --setup prepares a board.",
         ),
         "deploy": (
             "steps",

@@ -182,7 +182,7 @@ def bench_options(function: Any) -> Any:
 @click.option(
     "--tegrastats",
     type=o.FILE,
-    help="Measure nothing: add this log's power and energy to MODEL, a bench.json.",
+    help="Only add this log's power and energy to MODEL, a bench.json, without a measurement.",
 )
 @click.option(
     "--require-valid", is_flag=True, help="Exit with code 1 if the measurement is INVALID."
@@ -341,7 +341,7 @@ def _config_or_bench(source: str | None) -> tuple[str | None, Path | None]:
     "--repair",
     "mend",
     is_flag=True,
-    help="Move a damaged history file aside and keep what is readable.",
+    help="Move a damaged history file aside and keep its readable results.",
 )
 @o.output_options
 def history_command(
@@ -358,7 +358,7 @@ def history_command(
         print_json(document)
         return
     if mended := document.repair:
-        text = f"moved to {mended.moved}" if mended.repaired else "intact: nothing to repair"
+        text = f"moved to {mended.moved}" if mended.repaired else "intact"
         say(f"the history is {text}; {mended.kept} results kept")
     if not found:
         say("nothing was measured yet" if name is None else f"no results of {name}")
@@ -451,7 +451,7 @@ def export(
     "--keep", type=click.IntRange(0), help="Keep the newest N results of each name and board."
 )
 @click.option("--older-than", metavar="DAYS", help="Delete only results older than this: 90d.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only count the results to delete.")
 @click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation when all results would be deleted."
 )
@@ -493,7 +493,7 @@ def _agree(count: int, json: bool) -> None:
     )
     if json or not sys.stdin.isatty():
         raise UsageError(
-            f"{text}; nothing was deleted",
+            f"{text}; no result was deleted",
             code="history.prune-all",
             hint="--yes deletes them, --dry-run only counts, --keep N keeps some",
         )

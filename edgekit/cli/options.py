@@ -87,14 +87,12 @@ thorough = click.option(
 again = click.option(
     "--again", is_flag=True, help="Install again a release that a board rolled back."
 )
-dry_run = click.option("--dry-run", is_flag=True, help="Only show what would change on the boards.")
+dry_run = click.option("--dry-run", is_flag=True, help="Only show the changes on the boards.")
 force = click.option("--force", is_flag=True, help="Run every step again and reuse no results.")
 accept_host_key = click.option(
     "--accept-host-key", is_flag=True, help="Accept the board's unknown host key, this time only."
 )
-json = click.option(
-    "--json", is_flag=True, help="Print one JSON document on stdout and nothing else."
-)
+json = click.option("--json", is_flag=True, help="Print only one JSON document on stdout.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 # main() reads it from the arguments: it must also apply if parsing fails
 debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
@@ -263,7 +261,7 @@ def _digest(_context: click.Context, _option: click.Parameter, value: str | None
     if value is not None and not re.fullmatch("[0-9a-fA-F]{64}", value):
         raise UsageError(
             f"--trust {value!r} is no SHA-256, which has 64 hexadecimal digits",
-            hint="the error without --trust tells the file's own; ask its author for it",
+            hint="the error without --trust has the file's digest; ask its author for it",
         )
     return value
 

@@ -101,7 +101,7 @@ _PLAN_OPTIONS = o.combine(
     click.option(
         "--layer-info",
         type=o.FILE,
-        help="trtexec --exportLayerInfo of the profiled engine, to tell which rows are loadables.",
+        help="trtexec --exportLayerInfo of the profiled engine: identifies the loadables' rows.",
     ),
 )
 

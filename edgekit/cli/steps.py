@@ -169,7 +169,7 @@ def bundle_command(
 @click.option(
     "--allow-older",
     metavar="REASON",
-    help="Install also what the release counter or the times of bundles forbid.",
+    help="Install also a bundle that the release counter or the times of bundles forbid.",
 )
 @o.dry_run
 @o.out_or_former
@@ -189,7 +189,7 @@ def deploy_command(
     **settings: Any,
 ) -> None:
     if strict and bundle is not None:
-        raise UsageError("--strict has no effect with --bundle, which builds nothing")
+        raise UsageError("--strict has no effect with --bundle, which skips the build")
     document = api.deploy(
         config, file=bundle, dry_run=dry_run, model=part, build={"strict": strict}, **settings
     )
@@ -208,7 +208,7 @@ def deploy_command(
 
 def _print_dry_run(release: DeployedRelease) -> str:
     if release.reused:
-        return f"nothing to do: {release.release} serves this bundle"
+        return f"up to date: {release.release} serves this bundle"
     now = f"{release.previous or 'nothing'} serves now"
     if release.digest is None:
         return f"would build engines and install them; {now}"
@@ -254,7 +254,7 @@ def refit_command(
 @click.option("-i", "--input", type=o.FILE, help="Input as .npz or .npy (default: synthetic).")
 @click.option("-o", "--output", type=o.OUTPUT, help="Write the outputs to this .npz.")
 @click.option(
-    "--draw", type=o.FOLDER, metavar="FOLDER", help="Draw what a detector finds into this folder."
+    "--draw", type=o.FOLDER, metavar="FOLDER", help="Draw a detector's objects into this folder."
 )
 @o.cut
 @o.out
@@ -290,7 +290,7 @@ def infer_command(
     "edgekit detect yolo.yaml photos/ --score 0.4 --draw found/ --json",
 )
 @o.config
-@argument("images", "Pictures, and folders of them.", type=o.FILE, nargs=-1, required=True)
+@argument("images", "Pictures, and folders of pictures.", type=o.FILE, nargs=-1, required=True)
 @click.option(
     "--draw", type=o.FOLDER, metavar="FOLDER", help="Folder for the drawn pictures (--out)."
 )

@@ -35,8 +35,8 @@ class PlacedModule(Document):
         "board's time; unknown if it was not measured."
     )
     bytes: Count = Field(
-        description="What it reads from other devices and parts in one inference; of a left-out "
-        "module, what it reads and returns."
+        description="Bytes read from other devices and parts in one inference; of a left-out "
+        "module, bytes read and returned."
     )
 
 

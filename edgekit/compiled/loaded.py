@@ -202,7 +202,7 @@ def _read_export(bundle: Bundle, where: str) -> Exported:
     digest = bundle.manifest.call
     if digest is None:
         raise UsageError(
-            "the bundle does not tell how a PyTorch network is called",
+            "the bundle has no call signature of a PyTorch network",
             code="bundle.no-call",
             where=where,
             hint="load it with edgekit_device.load, with inputs by name",
@@ -211,7 +211,7 @@ def _read_export(bundle: Bundle, where: str) -> Exported:
         return Exported.model_validate_json(bytes(blob_view(bundle.blobs[digest])))
     except ValidationError as error:
         raise BundleError(
-            "the bundle tells how it is called in another way than this edgekit knows",
+            "the bundle's call signature has a form that this edgekit does not know",
             code="bundle.invalid",
             where=where,
             hint="save the network again with this edgekit",

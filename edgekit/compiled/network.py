@@ -383,7 +383,7 @@ class CompiledNetwork:
             raise UsageError(
                 f"{known[is_onnx(source)]} is given, and {known[not is_onnx(source)]} was compiled",
                 code="compile.structure",
-                hint="give what was compiled, with other weights",
+                hint="give the compiled network, with other weights",
             )
         try:
             exported, network = self._export(source)

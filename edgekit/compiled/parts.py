@@ -114,7 +114,7 @@ class Building:
                 ]
                 if left:
                     raise UsageError(
-                        f"pin {glob!r} matches nothing that is compiled: {listed(left)} "
+                        f"pin {glob!r} matches no compiled layer: {listed(left)} "
                         f"{'is' if len(left) == 1 else 'are'} left out",
                         code="plan.pin",
                         where="pin",

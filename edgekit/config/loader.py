@@ -146,8 +146,8 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         shown = ", ".join(document.value)
         message = f"this is not a whole configuration, but sections of one: {shown}"
         hint = (
-            "copy them into a whole configuration, replacing the sections there (what edgekit "
-            "tune writes: into the configuration named in its first lines)"
+            "copy them into a whole configuration, replacing the sections there (a file of edgekit "
+            "tune names that configuration in its first lines)"
         )
         raise ConfigError([Problem(message, f"{name}:1:1", hint)])
     problems = [*document.problems, *_nul_characters(document, document.value)]

@@ -98,7 +98,7 @@ class CalibrationSection(Section):
     data: FilePath = Field(
         None,
         description="A folder of images, Ultralytics' `data.yaml`, an `.npz` or `.npy` file or a "
-        "folder of them, relative to this file, or `python:module:function`, which runs that "
+        "folder of such files, relative to this file, or `python:module:function`, which runs that "
         "function; see [calibration.md](calibration.md). When absent, synthetic seeded inputs are "
         "used and noted in the results.",
         examples=["images/"],
@@ -311,8 +311,8 @@ class BuildSection(Section):
     )
     profiling_verbosity: Literal["none", "layer_names_only", "detailed"] = Field(
         "detailed",
-        description="What an engine tells of its layers; below `detailed` only the build's log is "
-        "compared with the plan.",
+        description="The engine's information about its layers; below `detailed` only the build's "
+        "log is compared with the plan.",
     )
     strict: bool = Field(False, description="Fail if the engine's placement differs from the plan.")
     timing_cache: bool = Field(
@@ -874,13 +874,13 @@ class _Source(Section):
         None,
         description="`auto`: cut the network where edgekit proposes it first, so that the first "
         "part runs on the DLA alone; by `placement.objective`, or by the GPU's time where none is "
-        "given. A note tells the tensors, as `outputs`. See [cutting.md](cutting.md).",
+        "given. A note lists the tensors, as `outputs`. See [cutting.md](cutting.md).",
         examples=["auto"],
     )
     plugins: list[PluginItem] = Field(
         default_factory=list,
         description="Plugins of your own, for operators that TensorRT neither imports nor has a "
-        "plugin for. A name alone stands for a plugin that the board's TensorRT has already. See "
+        "plugin for. A name alone is a plugin that the board's TensorRT already has. See "
         "[plugins.md](plugins.md).",
         examples=[[{"operator": "acme::MyOp", "library": "libmyop.so"}]],
     )
@@ -1145,7 +1145,7 @@ class PlacementSection(Section):
     layer_info: FilePath = Field(
         None,
         description="`trtexec --exportLayerInfo` of the profiled engine, relative to this file, to "
-        "tell which rows are loadables and their formats.",
+        "identify the loadables' rows and formats.",
         examples=["layers.json"],
     )
 
@@ -1190,8 +1190,8 @@ class AccuracySection(Section):
     labelled: FilePath = Field(
         None,
         description="Labelled inputs, relative to this file. Of a classifier an `.npz` file of "
-        "`labels` and an array for each input with one row a label: how many of them the first "
-        "output's largest value gets right is noted, as built and in FP32. With `model.head` "
+        "`labels` and an array for each input with one row a label: the number of labels that "
+        "match the first output's largest value is noted, as built and in FP32. With `model.head` "
         "COCO's JSON, Ultralytics' `data.yaml` (its `val`), or a folder with `images/` and "
         "`labels/`: mAP50 and mAP50-95 are noted.",
         examples=["digits.npz", "data.yaml"],
@@ -1257,7 +1257,7 @@ class ConfigFile(Section):
     )
     model: ModelSection = Field(description="The network.", examples=[{"onnx": "model.onnx"}])
     target: str = Field(
-        description="A file under `targets/`; its words may stand in any order.",
+        description="A file under `targets/`; its words may be in any order.",
         examples=["jetson-agx-orin-64gb"],
     )
     power_mode: str | None = Field(
@@ -1280,7 +1280,7 @@ class ConfigFile(Section):
     build: BuildSection = Field(default_factory=BuildSection, description="Build.")
     accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
     detection: DetectionSection = Field(
-        default_factory=DetectionSection, description="What a detector's head keeps."
+        default_factory=DetectionSection, description="The objects that a detector's head keeps."
     )
     deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
     bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")
@@ -1310,7 +1310,7 @@ class ConfigFile(Section):
     @model_validator(mode="after")
     def _check_boxes(self) -> ConfigFile:
         if self.accuracy.metric == "boxes" and self.model.head is None:
-            raise ValueError("accuracy.metric boxes needs model.head: nothing decodes the outputs")
+            raise ValueError("accuracy.metric boxes needs model.head, which decodes the outputs")
         return self
 
     @model_validator(mode="after")

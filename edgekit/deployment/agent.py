@@ -117,7 +117,7 @@ class Agent:
                 f"the board did not answer within {timeouts.AGENT_START_S:g} s",
                 code="board.timeout",
                 where=self._where,
-                hint="check what keeps the board busy, then run the same command again",
+                hint="find the load that keeps the board busy, then run the same command again",
             ) from None
 
     def _hold_channel(self) -> None:

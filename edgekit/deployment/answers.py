@@ -65,8 +65,8 @@ _SIGNALLED = 128
 _LONGEST_EXCERPT = 2000
 # board codes about the shipped bundle, not about the board
 _BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
-# a board's own hints are for its account; these are for the host. BOARD stands for the user's name
-# of the board
+# a board's own hints are for its account; these are for the host. BOARD is replaced with the user's
+# name of the board
 _HINTS = {
     "bundle.unsigned": "sign it with the key in deploy.sign_with of the configuration",
     "bundle.unknown-signer": "deploy with --trust-key, or run edgekit trust BOARD --add "
@@ -340,10 +340,10 @@ class _Lines:
                 chunk = self._came.get(timeout=self._silent_s)
             except queue.Empty:
                 raise BoardError(
-                    f"the board sent nothing for {self._silent_s:g} s",
+                    f"the board sent no data for {self._silent_s:g} s",
                     code="board.timeout",
                     where=self._where,
-                    hint="check what keeps the board busy, then run the same command again",
+                    hint="find the load that keeps the board busy, then run the same command again",
                 ) from None
             if not chunk:
                 return

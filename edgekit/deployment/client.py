@@ -77,7 +77,7 @@ _DOING = {
     "receive": "sending the bundle",
     "fetch": "reading from the board's store",
     "job-start": "starting a job; edgekit jobs list shows whether it runs",
-    "job-watch": "following a job, which goes on by itself; edgekit jobs list shows it",
+    "job-watch": "following a job, which continues by itself; edgekit jobs list shows it",
     "infer": "an inference",
     "bench": "a measurement",
 }

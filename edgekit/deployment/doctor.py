@@ -368,7 +368,7 @@ NOTHING_RUNS = DoctorCheck(
     "runtime",
     "A runtime of bundles",
     "missing",
-    "nothing can run here",
+    "no backend can run here",
     "install onnxruntime (this bundle) or JetPack's TensorRT",
 )
 

@@ -189,7 +189,7 @@ def no_module(where: str) -> EnvironmentLack:
         "the board lacks TensorRT's Python module with its builder",
         code="build.no-tensorrt",
         where=where,
-        hint="edgekit doctor shows what is there; or use build.backend: reference",
+        hint="edgekit doctor shows the installed software; or use build.backend: reference",
     )
 
 

@@ -140,9 +140,7 @@ class Selftest(FormerDict, SelftestResult):
 
 @document(frozen=True)
 class Selftests(VisitedBoards[Selftest]):
-    """``edgekit.selftests/1``: the answers of several boards; a ``Doctor`` stands for a failed
-    board.
-    """
+    """``edgekit.selftests/1``: the answers of several boards; a failed board's is a ``Doctor``."""
 
     boards: tuple[Selftest | Doctor, ...] = member(array(row_rule(Selftest, Doctor)))
     schema: str = member(choice("edgekit.selftests/1"), default="edgekit.selftests/1")

@@ -492,7 +492,7 @@ def _auth_error(hop: Endpoint, where: str, tried: list[str], reason: str) -> Boa
         f"{hop.user}@{hop.host} accepted no key" + (f": {reason}" if reason else ""),
         code="board.auth",
         where=where,
-        hint=f"tried: {'; '.join(tried) or 'nothing, no key was found'}. Give the right `key:` "
+        hint=f"tried: {'; '.join(tried) or 'no key, since none was found'}. Give the right `key:` "
         "and `user:` for the board, or add the key there with `ssh-copy-id "
         f"{f'-p {hop.port} ' if hop.port != 22 else ''}{hop.user}@{hop.host}`",
     )
@@ -718,7 +718,7 @@ def _close(connection: paramiko.Transport | None, sock: Any) -> None:
 
 def _silent_error(hop: Endpoint, seconds: float, where: str) -> EnvironmentLack:
     return EnvironmentLack(
-        f"{hop.host}:{hop.port} accepts a connection and then says nothing for {seconds:g} s",
+        f"{hop.host}:{hop.port} accepts a connection and then sends no data for {seconds:g} s",
         code="board.silent",
         where=where,
         hint="check the jump host, VPN or NAT on the way, and whether the board still runs: "

@@ -202,7 +202,7 @@ def converse(
                 f"the board did not answer within {timeout:g} s",
                 code="board.timeout",
                 where=where,
-                hint="check what keeps the board busy, then run the same command again",
+                hint="find the load that keeps the board busy, then run the same command again",
             )
         return Completed(status, said, complaint)
     finally:
@@ -227,7 +227,7 @@ def _wait_for_end(
 def silent_error(where: str, seconds: float) -> BoardError:
     """Returns the error of an open connection on which the board sends no data."""
     return BoardError(
-        f"the board has said nothing for {seconds:g} s, though the connection is there",
+        f"the board has sent no data for {seconds:g} s on an open connection",
         code="board.silent",
         where=where,
         hint="check the jump host, VPN or NAT on the way, and whether the board still runs; "
@@ -380,7 +380,7 @@ class LocalTransport:
         )
 
     def close(self) -> None:
-        """Does nothing, since no resources are held."""
+        """Returns at once: no resources are held."""
 
 
 class _LocalChild:

@@ -279,7 +279,7 @@ def _grouped(
 
 def _node_text(node: NodeTime) -> str:
     """Returns the displayed name of a node without a layer: its action if edgekit or the
-    runtime added it, since such names mean nothing to the reader.
+    runtime added it, since such names do not help the reader.
     """
     tensor = node.node.partition("#")[0]
     if node.op in _VERBS:

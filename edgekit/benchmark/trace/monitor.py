@@ -33,7 +33,7 @@ def monitor_process(
         clock: The measurement's clock.
         shown_s: Start of the trace, as the samples' ``t_s``; None if unknown: it then begins with
             the first sample, and a label notes this.
-        what: Name of the sampler; a trace may have samples of several.
+        what: Name of the sampler; a trace may have samples of several samplers.
     """
     samples = _all_samples(monitor)
     if not samples:

@@ -49,7 +49,7 @@ class _TegrastatsBoard(NamedTuple):
         parts = [f"{self.ram >> 20} MB of memory"] if self.ram else []
         parts += [f"{self.cores} CPU cores"] if self.cores else []
         parts += [f"the rails {', '.join(sorted(self.rails))[:200]}"] if self.rails else []
-        return ", ".join(parts) or "nothing that identifies a board"
+        return ", ".join(parts) or "no mark that identifies a board"
 
 
 def select_one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
