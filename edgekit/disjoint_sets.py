@@ -9,13 +9,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class DisjointSets(Generic[Key]):
-    """Sets of what was joined; what never was is a set of its own."""
+    """Sets of joined keys; a key that was never joined is a set of its own."""
 
     def __init__(self) -> None:
         self._parent: dict[Key, Key] = {}
 
     def root(self, key: Key) -> Key:
-        """Returns the one of a key's set that stands for it until the set grows."""
+        """Returns the representative of a key's set; it may change when the set grows."""
         parent = self._parent
         parent.setdefault(key, key)
         while parent[key] != key:

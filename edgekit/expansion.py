@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SHORTEST = 3  # of a shorter value or a number nobody could tell where it is meant
-# by a value or a text with values in it: what is shown in its place
+_SHORTEST = 3  # shorter values and numbers also occur in texts by chance
+# by a value or a text with values in it: the text shown in its place
 _shown: dict[str, str] = {}
 
 

@@ -218,7 +218,7 @@ def open_stream(path: Path) -> BinaryIO:
         thread.join(timeouts.WRITER_S)
         for file in opened:
             file.close()
-        raise OSError(errno.ETIMEDOUT, "it is a pipe that nobody writes to", str(path))
+        raise OSError(errno.ETIMEDOUT, "it is a pipe without a writer", str(path))
     return opened[0]
 
 

@@ -1,6 +1,6 @@
-"""The YAML files that edgekit ships (boards, DLA rules, TensorRT releases): where they lie, and
-how they are read. Parsed files are kept as JSON in the cache folder, since parsing YAML would
-take a quarter of the time of a check.
+"""Paths and readers of the YAML files that edgekit ships (boards, DLA rules, TensorRT releases).
+Parsed files are kept as JSON in the cache folder, since parsing YAML would take a quarter of the
+time of a check.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _read_parsed_cache(path: Path, key: bytes) -> bytes | None:
-    """Returns the JSON kept for ``key``: key, digest and JSON stand on a line each."""
+    """Returns the JSON kept for ``key``. The file has three lines: key, digest and JSON."""
     try:
         found, digest, text = path.read_bytes().split(b"\n", 2)
         if found == key and digest == _digest(text) and _is_private(path.parent):
@@ -157,7 +157,7 @@ def _store_parsed(path: Path, key: bytes, value: Any) -> None:
 def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
     """Returns the content of a knowledge file as its class.
 
-    The annotations of the class say what its keys hold: ``float`` and ``int`` (0 or more), ``str``,
+    The annotations of the class are the types of its keys: ``float``, ``int`` (0 or more), ``str``,
     ``bool``, tuples, mappings by text or number, other such classes, or ``X | None`` of any of
     these. A key without a default is needed, and no other key is known but "source": where facts
     come from.
@@ -184,7 +184,7 @@ def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
 
 @document(frozen=True)
 class Source:
-    """Where facts come from: what a message prints, and where to look."""
+    """A source of facts: the title for messages, and the place."""
 
     title: str
     where: str

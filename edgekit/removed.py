@@ -1,4 +1,4 @@
-"""What earlier versions had, and what to do instead: the hint of the error that names it."""
+"""Removed commands, options and names, with their replacements: the hints of their errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMANDS = {
     "edgekit bundle CONFIG --full FILE writes one file to copy",
     "plan --problem": _SOLVE,
     "trace --dla-stats": "leave it out: per-layer times of a DLA come from --profile",
-    "fleet export --mirror": "leave it out: Ansible copies what a board lacks",
+    "fleet export --mirror": "leave it out: Ansible copies the files that a board lacks",
 }
 #: Names of the package ``edgekit``.
 NAMES = {
@@ -23,7 +23,7 @@ NAMES = {
 }
 #: Keys of a configuration, their sections in front.
 KEYS = {
-    "deploy.health.download_s": "remove it: boards download nothing, deployments send the bundle",
+    "deploy.health.download_s": "remove it: deployments send the bundle, boards do not download",
     "deploy.mirror": "remove it: edgekit deploy sends the bundle over SSH; for large fleets see "
     "edgekit fleet export ansible",
 }
@@ -35,7 +35,7 @@ VALUES = {
 
 
 class FormerDict:
-    """What the functions of ``edgekit`` return was a dict: its keys work for one minor release."""
+    """Results of functions of ``edgekit`` that were dicts: keys work for one minor release."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON object."""

@@ -1,5 +1,5 @@
-"""Every document that edgekit writes for people or programs: its class, what writes it, and how
-one that was saved is read. Start with ``read_document``.
+"""Every document that edgekit writes for people or programs: its class, its writer, and the reader
+of saved documents. Start with ``read_document``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from edgekit.errors import DataError
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import read
 
-#: By schema and version: "module:class", a pydantic model of the host or a codec dataclass; and
-#: what writes it: a command, a function of the API, or a command on the board. Texts, since a
-#: program imports the classes of the documents alone that it reads.
+#: By schema and version: "module:class", a pydantic model of the host or a codec dataclass; and the
+#: writer: a command, a function of the API, or a command on the board. Texts, since a program
+#: imports only the classes of the documents that it reads.
 DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.bench/1": ("edgekit.results.store:RecordedBench", "edgekit bench"),
     "edgekit.board-status/1": (
@@ -279,7 +279,7 @@ def _of_model(kind: Any, document: object) -> Any:
 
 
 def _schema_name(document: object) -> str:
-    """Returns what a document names as its schema; "" for none.
+    """Returns the schema that a document names; "" for none.
 
     The Trace Event Format has a place of its own for it, and a command that failed writes
     ``{"error": ...}``.

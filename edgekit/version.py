@@ -1,3 +1,3 @@
-"""The version of edgekit; nothing else, so that every module can import it."""
+"""The version of edgekit, alone in a module that every other module can import."""
 
 __version__ = "0.1.0"

@@ -226,7 +226,7 @@ def _with_extra(
             node = graph.producer(extra)
             name = node.name if node is not None else extra
             return _unlike(
-                4, f"what follows the scores is neither masks nor keypoints: node {name!r}"
+                4, f"the values after the scores are neither masks nor keypoints: node {name!r}"
             )
         scalars = way.scalars(graph)
         part = replace(

@@ -176,7 +176,7 @@ def _published(
     if known is None:
         raise Differs(
             2,
-            f"nothing decodes the offsets of {boxes.tensor}, and no published network has such "
+            f"no node decodes the offsets of {boxes.tensor}, and no published network has such "
             f"maps ({_levels(boxes)}), so the priors are unknown: export the network with its "
             "decoding",
         )

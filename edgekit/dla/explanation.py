@@ -32,7 +32,7 @@ _UNKNOWN = {
     "int8": "use INT8 (of a build in FP16), ",
     "layer": "that layer",
     "pool": "trtexec --memPoolSize",
-    "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
+    "pool_steps": "at most 8x8, or such pools in a row (`edgekit check MODEL` names them)",
     "reduced_window": "H x W",
     "smaller": "a smaller batch or input size",
     "window": "height x width of the window",
@@ -295,7 +295,7 @@ def _decide_operator(known: Rules, row: Operator) -> tuple[str, list[str]]:
     if rules:
         text = (
             "the rules decide; if they allow its layer, it runs on the DLA, disputed, because "
-            f"the matrix says otherwise ({_NOT_EXPOSED})"
+            f"the matrix contradicts ({_NOT_EXPOSED})"
         )
         return text, [*rules, _NOT_EXPOSED]
     return "the DLA has no layer for it", [_KIND, _PLUGIN]

@@ -58,7 +58,7 @@ class LayerGraph:
 
 
 def consumer_kinds(facts: LayerFacts) -> tuple[str, ...]:
-    """Returns the kinds of the layers that read a layer's outputs; "nothing" if none does."""
+    """Returns the kinds of the layers that read a layer's outputs; "nothing" without readers."""
     readers = [
         reader for name in facts.layer.outputs for reader in facts.graph.consumers.get(name, ())
     ]

@@ -51,7 +51,7 @@ _COMPOSED_RULE = "operators.composed"
 _OPAQUE = {
     "plugin": ("general.plugin", "TensorRT's built-in layers"),
     "imported": ("general.kind", "the layer types of the DLA chapter"),
-    "left": ("general.kind", "what the network itself computes"),
+    "left": ("general.kind", "layers of the network itself"),
     "shapes": ("general.dynamic_shapes", "shapes known at build time"),
 }
 

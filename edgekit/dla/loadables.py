@@ -1,8 +1,8 @@
 """TensorRT's groups of layers with automatic DLA placement, and the groups without a slot.
 
-TensorRT 10.3 goes through the layers in graph order (seen in verbose builds of ResNet-50 and DETR).
-DLA-capable layers form a run, connected or not, until one of them needs the run's results through
-the GPU: that layer begins the next run. A run never includes layers after its end, even if they
+TensorRT 10.3 visits the layers in graph order (seen in verbose builds of ResNet-50 and DETR).
+DLA-capable layers form a run, connected or not, until a layer needs the run's results through the
+GPU: that layer begins the next run. A run never includes layers after its end, even if they
 would fit. A tensor of fewer than four dimensions passes through the GPU, because the builder
 reshapes it there. A run is cut into candidates at changes of the batch size; in INT8 also in front
 of a product of several rows that is not connected to the candidate. The builder keeps the

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SCHEMA = "edgekit.dla-int8/1"
 QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
 # a layer with weights that reads floats and has at most this share of the network's
-# multiplications saves nothing in INT8: the sum over the bins of YOLOv8's box distributions
+# multiplications saves no time in INT8: the sum over the bins of YOLOv8's box distributions
 _NEGLIGIBLE_MACS = 0.01
 # Bits that the narrowest tensor of a join may lose. Rounding to 8 bits leaves about 42 dB of values
 # that fill their range, 6 dB less for each bit. INT8 leaves a network with 20 to 30 dB. At the
@@ -124,8 +124,8 @@ class Join:
         wide: The part with the largest range.
         ranges: Their largest magnitudes.
         bits: Bits of 8 that the narrow part loses.
-        layers: The layers that stay in FP16 because of it, in graph order: the concatenation, and
-            the kernels that read its values.
+        layers: The layers that therefore stay in FP16, in graph order: the concatenation, and the
+            kernels that read its values.
     """
 
     layer: str

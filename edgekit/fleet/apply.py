@@ -139,7 +139,7 @@ def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _AssignedBun
         source = member.config or release.config
         if source is None:
             raise UsageError(
-                "this board has a bundle, and no configuration that says how it is deployed",
+                "this board has a bundle, and no configuration for its deployment",
                 code="fleet.no-release",
                 where=member.where,
                 hint="add edgekit_config, the configuration that the bundle was made from",

@@ -32,8 +32,8 @@ from edgekit_device.release.policy import Policy
 RETRIED_CODES = (*UNREACHABLE_CODES, "deploy.busy", "deploy.unfinished")
 
 Found = Callable[[str, str], None]
-"""Called as ``found(before, digest)`` before a board is changed: what serves ('' for nothing) and
-what it gets. When it returns, both are on record."""
+"""Called as ``found(before, digest)`` before a board is changed, with the digests of the served
+bundle ('' without one) and of the new bundle. When it returns, both are on record."""
 
 BundleFor = Callable[["BoardClient", "FleetBoard"], "Bundle"]
 TermsOf = Callable[["FleetBoard"], Terms]
@@ -65,7 +65,7 @@ class Driver(Protocol):
         """Deploys a board's bundle; a repeated call continues an incomplete deployment."""
 
     def serving(self, member: FleetBoard) -> str:
-        """Returns the digest of the served bundle; "" if nothing serves."""
+        """Returns the digest of the served bundle; "" if no release serves."""
 
     def back(
         self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
@@ -144,7 +144,7 @@ class SshDriver:
     def back(
         self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
     ) -> bool:
-        """See ``Driver.back``. If nothing served before, the application is removed."""
+        """See ``Driver.back``. If no release served before, the application is removed."""
         with self.client(member) as client:
             state = client.status(self._app).apps.get(self._app)
             if state is None:
@@ -202,7 +202,7 @@ class SshDriver:
 
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
-    """Returns id and digest of the served release; "" if nothing serves."""
+    """Returns id and digest of the served release; "" if no release serves."""
     found = client.app_releases(app).current_release
     return ("", "") if found is None else (found.id, found.digest)
 

@@ -62,7 +62,7 @@ from edgekit_device.protocol.failure import Failure
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 NONE_REACHED = "fleet.none-reached"
 DriverFor = Callable[[Rollout, Bundles], Driver]
-"""Returns what drives a rollout's boards."""
+"""Returns the driver of a rollout's boards."""
 
 
 class Fleet:
@@ -250,7 +250,7 @@ class Fleet:
             return self.store.rollout(name)
         if (by_ansible := ansible_folder(self.store.folder, Path(name).name)).is_dir():
             raise UsageError(
-                f"{name} is run by Ansible, so edgekit has no state of it",
+                f"{name} is run by Ansible, so edgekit has no state of this rollout",
                 code="fleet.by-ansible",
                 where=str(by_ansible),
                 hint=playbook_command(by_ansible.resolve()),

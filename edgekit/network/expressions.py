@@ -89,7 +89,7 @@ def _check_syntax(tree: ast.expr, text: str) -> None:
             for value in values:
                 _check_syntax(value, text)
         case _:
-            raise ValueError(f"{ast.unparse(tree)} cannot stand in {text!r}; {_FORM}")
+            raise ValueError(f"{ast.unparse(tree)} is not allowed in {text!r}; {_FORM}")
 
 
 class _Evaluation:
@@ -118,7 +118,7 @@ class _Evaluation:
                 return -value if isinstance(op, ast.USub) else value
             case ast.Call(func=ast.Name(id=name), args=values):
                 return _FUNCTIONS[name](*map(self.number, values))
-        raise AssertionError("parse_size lets nothing else through")
+        raise AssertionError("parse_size refuses all other expressions")
 
     def _attribute(self, name: str) -> int:
         value = self._attributes.get(name)

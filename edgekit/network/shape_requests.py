@@ -235,7 +235,7 @@ class _Request:
                         f"the batch is {batch} (model.batch) and {axis_text(*own)} ({key})",
                         code="model.batch",
                         where="model.batch",
-                        hint=f"give one of them; for the best size write {key} with "
+                        hint=f"give only one; for the best size write {key} with "
                         "SMALLEST..BEST..LARGEST",
                     )
 

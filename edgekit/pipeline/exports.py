@@ -285,8 +285,7 @@ def _nsys_notes(source: NsysSource, placed: Plan | None) -> list[str]:
 def write_annotated(context: Context, path: Path, report: Report | None = None) -> None:
     """Writes the model with the plan and the measured times in its nodes' metadata.
 
-    This is the user's file, otherwise unchanged, if nothing was rewritten or cut; else the model
-    as it was placed.
+    Without rewrites and cuts this is the user's file, otherwise unchanged; else the placed model.
 
     Args:
         context: The configuration, with its plan.

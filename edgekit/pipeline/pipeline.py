@@ -518,7 +518,7 @@ class Pipeline:
         """Finds the objects of pictures on the first board, and draws them.
 
         Args:
-            sources: Pictures, and folders of them.
+            sources: Pictures, and folders of pictures.
             draw: Folder for the drawn pictures; the run's folder if None.
             kept: Which objects are kept; None for the configuration's. The build does not depend
                 on it, but the accuracy gate depends on the configuration's.
@@ -605,7 +605,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())
             count, tensors = max(count, differ), max(tensors, len(after))
-            # without changes there is nothing to install
+            # an unchanged bundle is not installed
             bundles[built.key] = bundle if before != after else old
         error = refit_accuracy(context, other, made)
         record.detail = (

@@ -285,8 +285,8 @@ def sensitivity(
             is a proposal.
 
     Raises:
-        UsageError: The precision is not INT8, there is nothing for ``write_config``, or the paths
-            of the configuration do not exist relative to it.
+        UsageError: The precision is not INT8, there is no proposal for ``write_config``, or the
+            paths of the configuration do not exist relative to it.
     """
     gate = pipeline.file.accuracy
     measure = metric or gate.metric
@@ -341,7 +341,7 @@ def check_sensitivity(
         )
     if write_config is not None and minimum is None:
         raise UsageError(
-            "no accuracy limit is set, so nothing can be proposed",
+            "no accuracy limit is set, so no layers can be proposed",
             code="sensitivity.accuracy",
             hint="set one with --accuracy cosine=0.999",
         )

@@ -100,7 +100,7 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
         document = rewrite_record(bundle)
         if document is None:
             raise DataError(
-                "this bundle has no record: nothing was rewritten in it",
+                "this bundle has no record: its network was not rewritten",
                 code="rewrite.no-record",
                 where=str(path),
             )

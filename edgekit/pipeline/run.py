@@ -137,7 +137,7 @@ class Step:
         before: Called before the step begins, in a run that builds or deploys: they raise errors
             early and start work that takes long.
         others: Further steps that it runs; it then begins its records itself.
-        reuses: True if the step is "reused" when it computed nothing.
+        reuses: True if the step counts as "reused" when it computed no result.
     """
 
     name: str
@@ -393,7 +393,7 @@ def _deploy(run: Run, record: StepRecord) -> Run:
 
 
 def update_first_board(run: Run, record: StepRecord) -> Run:
-    """Brings the first board to the bundle, unless the board serves it or a refit of it.
+    """Brings the first board to the bundle, unless the board serves it or its refit.
 
     If the board rolled the bundle back, the run uses the release that the board serves.
     """

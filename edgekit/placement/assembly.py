@@ -557,13 +557,13 @@ def _rate_notes(model: CostModel, rate_hz: float, shown: Sequence[_DocumentPlan]
     idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
     notes = [
         f"the energy is that of a frame at {rate_hz:g} frames a second: {idle_uj / 1e3:,.4g} mJ "
-        f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
+        f"are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
         "devices in use; a band of the energy leaves these out, since their error is not known"
     ]
     if any(plan.figures.latency_us > 1e6 / rate_hz for plan in shown):
         notes.append(
-            "at this rate a frame begins before the last one ends: what the devices then cost "
-            "each other is not in the energy"
+            "at this rate a frame begins before the previous frame ends: the energy does not "
+            "include the cost of devices that then work at once"
         )
     return notes
 

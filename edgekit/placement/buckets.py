@@ -281,7 +281,7 @@ def range_notes(buckets: Sequence[Bucket], cost: RangeCost) -> list[str]:
         f"; {counted(late, 'shape')} {'is' if late == 1 else 'are'} loaded at the first frame "
         "of that shape, which then waits: this time is not predicted"
         if late
-        else "; switching between them loads nothing"
+        else "; switching between them needs no load"
     )
     together = f", loaded together: {kept}" if kept else ""
     return [f"{counted(len(own), 'shape')} have engines of their own{together}{demand}"]

@@ -300,7 +300,7 @@ def check_model(
     # the parser's answer already names the plugins that it refuses
     repeated = plugin_notes(loaded.graph, {problem.node for problem in parse.problems})
     notes = [note for note in notes if note not in repeated]
-    # a board that cannot parse the model places nothing
+    # a board that cannot parse the model places no layer
     placed = judgement if parse.builds else judgement.unplaced()
     on_note("predicting times")
     timer = make_timer(network, placed, board, power_mode=power_mode) if parse.builds else None
@@ -494,7 +494,7 @@ def _with_suggestion(
 def _gains_more(combined: Fix, best: Fix) -> bool:
     """Returns True if combined fixes gain more than the best fix: they can need each other."""
     if combined.auto_us is None or best.auto_us is None:
-        return True  # nothing is predicted
+        return True  # there is no prediction
     if combined.offer != LATENCY:
         return False
     return best.offer != LATENCY or combined.auto_us < best.auto_us * (1 - noise())

@@ -57,7 +57,7 @@ class Cut:
 
     Attributes:
         outputs: The tensors at which the network is cut: ``model.outputs``.
-        layers: Layers of the part, all of them on the DLA.
+        layers: Layers of the part, all on the DLA.
         macs_fraction: Their share of the network's multiply-accumulates, 0 to 1.
         modules: The outermost PyTorch modules that are whole in the part.
         loadables: Loadables of the part.

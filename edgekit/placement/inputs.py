@@ -344,7 +344,7 @@ def check_options(options: Options, target: Target) -> None:
                 f"pool {name} is {size >> 20} MiB, but {target.name} has {most >> 20} MiB of "
                 f"{'managed SRAM' if sram else 'memory'}",
                 code="plan.pool",
-                hint="managed SRAM is a cache: leave it out, and a loadable gets all of it"
+                hint="managed SRAM is a cache: leave it out, and a loadable gets all SRAM"
                 if sram
                 else "no larger pool can help: use a smaller batch, input or precision",
             )

@@ -26,7 +26,7 @@ class WhyModules(Document):
     """The reasons for the devices of modules' layers in the first plan; times are predicted."""
 
     schema_: Literal["edgekit.why-modules/1"] = Field(alias="schema")
-    name: str = Field(description="what was asked for: a module, or a glob")
+    name: str = Field(description="the requested module, or a glob")
     target: TargetName
     power_mode: str
     precision: Precision

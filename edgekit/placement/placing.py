@@ -673,7 +673,7 @@ def explain_conflict(
     kinds = [constraint.kind for constraint in conflict.constraints]
     if kinds == ["gpu"] and conflict.is_about(error):
         return  # its message has the hint
-    ease = "relax it" if len(kinds) == 1 else "relax one of them"
+    ease = "relax it" if len(kinds) == 1 else "relax one constraint"
     if conflict.speed_helps:
         ease += ", or choose a faster power mode"
     if conflict.is_about(error):
@@ -696,7 +696,7 @@ class PlanProof(Document):
     """
 
     optimal: bool = Field(description="proved, for predicted times")
-    bound: Figure = Field(description="what no plan is better than")
+    bound: Figure = Field(description="proved bound: no plan has a better value")
     gap: Figure = Field(description="distance from the bound, as a share of the value")
     extrapolated: list[str] = Field(description="predicted without a published time of its kind")
     unknown_cost: list[str] = Field(description="layers in no time")
@@ -864,7 +864,7 @@ def _join_fronts(
 ) -> list[tuple[Prepared, ParetoPoint, float]]:
     """Returns the undominated points of all fronts, with the energy of a plan.
 
-    A placement's energy is the smaller of two sums, and each front is exact for one of them. Each
+    A placement's energy is the smaller of two sums, and each front is exact for one sum. Each
     point comes with the bound on its first metric over all fronts. Each front comes with the
     energy of a frame that the solver does not include.
     """

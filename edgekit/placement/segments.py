@@ -208,9 +208,7 @@ def _origins(
 ) -> list[_NodeAssignment]:
     """Returns each node's assignment: its layer's, or its inputs' for a node without a layer."""
     if not placed:
-        raise ModelError(
-            "the network computes nothing: all outputs are constants", code="model.empty_graph"
-        )
+        raise ModelError("all outputs of the network are constants", code="model.empty_graph")
     first = min(placed, key=lambda layer: layer.segment)
     home_of: dict[str, _NodeAssignment] = {}
     homes = []

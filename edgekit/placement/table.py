@@ -63,7 +63,7 @@ class TableRow(Document):
     throughput_qps: Figure | None = Field(None, description="frames a second")
     energy_uj: Figure | None = None
     gpu_us: Figure | None = None
-    bands: dict[str, Band | None] = Field(description="where each figure may lie, in its unit")
+    bands: dict[str, Band | None] = Field(description="the range of each figure, in its unit")
     plans: dict[str, TablePlan] = Field(description="the plan, by its objective")
     notes: list[str]
     error: Annotated[Failure, Coded()] | None = Field(None, description="why the row has no plan")

@@ -52,11 +52,11 @@ class Arguments(Document):
         [], description="Of a program: the names of all tensors and constants, in order."
     )
     constants: dict[str, Plain] = Field(
-        description="By name, what the network is fixed to; what is no number, flag or text "
-        "as Python shows it."
+        description="By name, the network's fixed arguments; others than numbers, flags and texts "
+        "as Python shows them."
     )
     defaults: dict[str, Plain] = omitted(
-        {}, description="Of a module, by name: what an argument that is not given is."
+        {}, description="Of a module, by name: the default of an argument."
     )
 
 
@@ -87,7 +87,7 @@ class Exported(Document):
     outputs: list[Tensor]
     arguments: Arguments
     result: Structure = Field(
-        description="What the module returns; of an ONNX file its output, or a tuple of them."
+        description="The module's result; of an ONNX file its output, or a tuple of outputs."
     )
     structure: Digest = Field(description="SHA-256 of the network without the weights' values.")
     weights: Digest = Field(description="SHA-256 of the weights' values.")

@@ -145,7 +145,7 @@ def left_python(
         part: The call.
         tensors: The module's input in an example, in the order of ``part.inputs``.
         factory: "package.module:factory": a function without arguments, in a source file that
-            imports nothing of its own package, which makes the module without its state.
+            imports no module of its own package, which makes the module without its state.
 
     Raises:
         UsageError: "compile.python": the factory is invalid, makes another module, or an argument
@@ -201,7 +201,7 @@ def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
         return {"dict": {key: _tree(one, part) for key, one in value.items()}}
     if type(value) in (list, tuple):
         return {type(value).__name__: [_tree(one, part) for one in value]}
-    raise _refused(part, f"an argument of {type(value).__qualname__} cannot stand in a bundle")
+    raise _refused(part, f"an argument of {type(value).__qualname__} cannot be in a bundle")
 
 
 def _refused(part: LeftModule, problem: str) -> UsageError:
@@ -209,6 +209,6 @@ def _refused(part: LeftModule, problem: str) -> UsageError:
         f"the module cannot become a Python part: {problem}",
         code="compile.python",
         where=part.module,
-        hint="name a function without arguments whose source file stands alone: "
+        hint="name a function without arguments whose source file imports no file of its package: "
         'python={"path.of.module": "package.module:factory"}',
     )

@@ -68,7 +68,7 @@ class Place:
         if self.path:
             return f'leave=["{self.path}"] keeps the module in PyTorch'
         return (
-            "it lies in the network's own forward, which no leave= avoids: move it into a module "
+            "it is in the network's own forward, which no leave= avoids: move it into a module "
             "of its own, and leave that in PyTorch"
         )
 
@@ -158,7 +158,7 @@ def keeps_state(buffers: str, place: Place | None) -> ModelError:
         code="torch.state",
         where=place.line if place else "",
         hint=(f"{place.leave()}, with its state; or make" if place else "make")
-        + " them inputs and outputs of forward: an engine keeps nothing",
+        + " them inputs and outputs of forward: an engine keeps no state",
     )
 
 

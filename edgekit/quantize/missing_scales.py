@@ -427,7 +427,7 @@ class _Blame:
             self.layers.setdefault(root, set()).add(layer)
 
     def lose(self, tensor: str, *ends: str) -> None:
-        """Records that a tensor is no longer inside a kernel, since an end of it left INT8."""
+        """Records that a tensor is no longer inside a kernel, since an end left INT8."""
         causes = set().union(*(self._why.get(end, ()) for end in ends))
         if causes:
             self._lost.setdefault(tensor, causes)

@@ -454,7 +454,7 @@ def _describe_inputs(choice: MethodChoice) -> str:
         return f"{text} other than those of the ranges"
     if known == choice.inputs:
         return f"{text}, the same as those of the ranges"
-    return f"{text}, {known} of them among those of the ranges"
+    return f"{text}, {known} among those of the ranges"
 
 
 def _figures(values: Mapping[str, float], names: Sequence[str]) -> str:

@@ -248,7 +248,7 @@ def _check_sizes(session: Any, tensors: Mapping[str, np.ndarray]) -> None:
                 code="model.shape_conflict",
                 where=spec.name,
                 hint="a shape under model.shapes (--shape) must hold for all inputs; without it "
-                "what reads the tensor runs on the board alone",
+                "layers that read the tensor run on the board alone",
             )
 
 

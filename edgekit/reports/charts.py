@@ -118,7 +118,7 @@ def _slot_title(slot: Slot, device: str, clock: str, several: bool) -> str:
     if slot.layers:
         what += f"{counted(slot.layers, 'layer')}, {slot.first[:200]} to {slot.last[:200]}, "
     if slot.reformats_us:
-        time += f", {microseconds(slot.reformats_us)} of it reformats"
+        time += f", including {microseconds(slot.reformats_us)} of reformats"
     return what + time
 
 
@@ -283,7 +283,7 @@ class _Drawing:
         title = (
             f"{slot.network}, frame {slot.frame} on {slot.device}: {what}; "
             f"{microseconds(took)} predicted"
-            + (f", {100 * slower:.0f} % of it by contention" if slower > 0.005 else "")
+            + (f", including {100 * slower:.0f} % by contention" if slower > 0.005 else "")
         )
         label = clean(slot.network)
         text = ""

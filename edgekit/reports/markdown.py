@@ -121,7 +121,7 @@ class Paper:
         self._cut: list[str] = []
 
     def add(self, text: str, what: str = "") -> None:
-        """Adds a paragraph of Markdown; if it does not fit, a note names it by ``what`` instead."""
+        """Adds a paragraph of Markdown; if it is too long, a note with its name instead."""
         block = f"{text}\n\n"
         if len(block) > self._space:
             self._note(what or "a paragraph")
@@ -274,7 +274,7 @@ def _write_predicted(predicted: Predicted, paper: Paper) -> None:
     paper.table(head, rows, "lrrrr")
     if predicted.latency_band_us:
         low, high = map(text.microseconds, predicted.latency_band_us)
-        paper.add(f"The plan's latency lies between {low} and {high} by the prediction error.")
+        paper.add(f"The plan's latency is {low} to {high} by the prediction error.")
     if predicted.advantage:
         paper.add(escaped(predicted.advantage, 400))
 
@@ -480,7 +480,7 @@ def write_checks(document: Checks, paper: Paper) -> None:
     ]
     if refused:
         paper.table(
-            ("model", "node", "operator", "what the parser refuses", "what to do"), refused, "lllll"
+            ("model", "node", "operator", "refused by the parser", "remedy"), refused, "lllll"
         )
     said = [
         [code(one.model), escaped(one.parser.release), *_parser_cells(one.parser)]

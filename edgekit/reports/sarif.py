@@ -33,11 +33,11 @@ _PARSE_RULE = {
     "shortDescription": {"text": "TensorRT's ONNX parser imports every node."},
     "fullDescription": {
         "text": "TensorRT's ONNX parser, of the release that the check is for, imports every node "
-        "of the model. Otherwise nothing can be built."
+        "of the model. Otherwise no engine can be built."
     },
     "help": {
         "text": "Use a newer TensorRT, another opset or exporter option, cut the network before "
-        "the node, or give a plugin; the message names what fits."
+        "the node, or give a plugin; the message names the remedies that fit."
     },
     "properties": {"tags": ["parser"]},
 }
@@ -46,10 +46,10 @@ _SECOND_RULE = {
     "shortDescription": {"text": "NVIDIA's own ONNX parser imports the model."},
     "fullDescription": {
         "text": "The parser of TensorRT for RTX, of the TensorRT 11 family, imports the model. "
-        "Another release on the board may import what it refuses."
+        "Another release on the board may import a node that this parser refuses."
     },
     "help": {
-        "text": "See what edgekit's table says of the node for the board's release, and try the "
+        "text": "Read the node's entry in edgekit's table for the board's release, and try the "
         "network on the board."
     },
     "properties": {"tags": ["parser"]},
@@ -63,7 +63,7 @@ _SHAPE_RULE = {
     },
     "help": {
         "text": "List the shapes that matter with model.buckets; a DLA core holds 16 loadables of "
-        "all of them. The times are predicted."
+        "all shapes together. The times are predicted."
     },
     "properties": {"tags": ["shapes"]},
 }

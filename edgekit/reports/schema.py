@@ -260,7 +260,7 @@ class Predicted(Document):
         default=None, description="frames a second that the energies are of; null: back to back"
     )
     latency_band_us: Band | None = Field(
-        default=None, description="where the plan's latency may lie by the prediction error"
+        default=None, description="range of the plan's latency by the prediction error"
     )
     doubts: list[str] = Field(
         default=[], description="why the prediction alone does not decide between plan and GPU"
@@ -414,7 +414,7 @@ class Accuracy(Document):
     cosine: Number | None = Field(None, description="the mean over the inputs, -1 to 1")
     cosine_min: Number | None = Field(None, description="the worst input's")
     snr_db: Number | None = Field(
-        default=None, description="decibels; null with max_abs 0: exact, else nothing varies"
+        default=None, description="decibels; null with max_abs 0: exact, else a constant output"
     )
     max_abs: Figure | None = Field(
         None, description="largest absolute difference, in the output's unit"
@@ -428,7 +428,7 @@ class Accuracy(Document):
     min: Number | None = Field(None, description="the gate's limit")
     passed: bool | None = None
     stand_in: str = Field(
-        default="", description="what stands in for the user's: random weights, synthetic inputs"
+        default="", description="replacement for user data: random weights, synthetic inputs"
     )
     data: str | None = None
     inputs: Count | None = None
@@ -437,7 +437,7 @@ class Accuracy(Document):
     scores: list[Annotated[KeptScores, Coded()]] = Field([])
     failures: list[str] = Field([])
     constant: list[Annotated[ConstantOutput, Coded()]] = Field(
-        default=[], description="outputs nearly the same for all inputs: the figures say nothing"
+        default=[], description="outputs nearly the same for all inputs, so figures mean little"
     )
     nonfinite: list[Annotated[NonfiniteOutput, Coded()]] = Field(
         [], description="outputs with NaN or infinity"
@@ -645,7 +645,7 @@ class Report(Document):
         [], description="the listed shapes of a range, the one that the report is of first"
     )
     range: Annotated[RangeCost, Coded()] | None = omitted(
-        description="what the range costs; none of one shape"
+        description="the cost of the range; none of one shape"
     )
     measured_parts: list[MeasuredPart] = Field([])
     why_not: list[Why]

@@ -1,3 +1,3 @@
-"""The store of measurements (SQLite) and the comparison of two of them. Start with `record` in
+"""The store of measurements (SQLite) and the comparison of two measurements. Start with `record` in
 `recording`, `select_results` in `selection` and `compare` in `comparison`.
 """

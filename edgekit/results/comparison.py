@@ -114,8 +114,8 @@ class Method(Document):
     """How the interval was computed."""
 
     name: Repeating = Field(
-        description="what repeats: the runs, earlier runs of one release in the history, the "
-        "eighths of one run a side (documents of former versions), or nothing"
+        description="the repeated unit: the runs, earlier runs of one release in the history, the "
+        "eighths of one run a side (documents of former versions), or none"
     )
 
 
@@ -142,7 +142,7 @@ class Comparison(Document):
     verdict: str
     direction: Direction
     regression: bool = Field(description="the whole interval is worse than the threshold")
-    regression_possible: bool = Field(description="a part of it is")
+    regression_possible: bool = Field(description="a part of the interval is worse")
     differences: list[Other]
     forced: list[str] = Field(description="why they should not be compared")
     notes: list[str]

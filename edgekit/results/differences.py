@@ -29,8 +29,8 @@ _SEQUENTIAL_WITHIN = (
 
 
 Repeating = Literal["runs", "history", "parts", "none"]
-"""What repeats: runs, earlier runs of one release, the eighths of one run a side (documents of
-former versions only), or nothing."""
+"""The repeated unit: runs, earlier runs of one release, the eighths of one run a side (documents of
+former versions only), or none."""
 
 
 @dataclass(frozen=True)

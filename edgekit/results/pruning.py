@@ -73,7 +73,7 @@ def prune(
     Args:
         keep: Number of newest results to keep for each name and board.
         older_than_days: Delete only results that are older.
-        dry_run: Delete nothing.
+        dry_run: Only count the results to delete.
         on_all: Called with the number of results before all unmarked results are deleted; if it
             raises, none is deleted.
 

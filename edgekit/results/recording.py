@@ -42,7 +42,7 @@ _FINGERPRINT = (
     "numpy",
     "onnxruntime",
 )
-# what is the same for two measurements that are not
+# keys that may be equal in two different measurements
 _MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
 

@@ -66,14 +66,14 @@ def _unknown_rewrite(what: str, name: str, known: Sequence[str], key: str) -> Us
             f"edgekit has no {what} '{name}' any more: it applied in no network that people use",
             code="rewrite.unknown",
             where=f"rewrite.{key}",
-            hint=f"remove '{name}'; edgekit explain OPERATOR says what to do by hand",
+            hint=f"remove '{name}'; edgekit explain OPERATOR has the steps by hand",
         )
     near = get_close_matches(name, known, n=1)
     return UsageError(
         f"unknown {what} '{name}'",
         code="rewrite.unknown",
         where=f"rewrite.{key}",
-        hint=f"did you mean '{near[0]}'?" if near else "list all of them: edgekit rewrite --list",
+        hint=f"did you mean '{near[0]}'?" if near else "list all rewrites: edgekit rewrite --list",
     )
 
 

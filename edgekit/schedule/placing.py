@@ -63,12 +63,12 @@ def place_several(
     """Places and schedules networks that share a board.
 
     Args:
-        members: The networks; all of them have a rate, or none.
+        members: The networks; either all have a rate, or none.
         target: The board.
         power_mode: NVIDIA's name; None is the board's MAXN or default mode.
         objective: With rates "latency" (the largest latency relative to its deadline), "energy"
             or "gpu_time" of a hyperperiod. Without rates "makespan" (or "latency": the same),
-            "period" (how often all of them can run), "energy" or "gpu_time".
+            "period" (the shortest time between runs of all networks), "energy" or "gpu_time".
         one_core: True if a network may use only a single DLA core, as a hybrid engine does.
         effort: Deterministic limit of each search.
         seconds: Wall-clock limit of all searches together, the last resort.

@@ -109,7 +109,7 @@ class Workload:
         devices: Names; the first device does the hand-overs.
         launch_us: Time to start a loadable, by device; None for a device without loadables.
         watts: By device, for the energy of launches and hand-overs.
-        chains: The networks; all of them have a period, or none.
+        chains: The networks; either all have a period, or none.
         max_loadables: Limit of a core's loadables, all networks together; None: no limit.
         one_core: True if a network may use only a single core, as a single engine does.
     """

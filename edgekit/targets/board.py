@@ -239,7 +239,7 @@ class Dla:
         if self.cores and lacks:
             fail("", f"missing: {', '.join(lacks)}")
         if not self.cores and len(lacks) < len(needed):
-            fail("", "a board without cores has a source and nothing else")
+            fail("", "a board without cores has only a source")
 
 
 @document(frozen=True, eq=False)

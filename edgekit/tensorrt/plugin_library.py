@@ -243,7 +243,7 @@ class _Elf:
                         break
                     tags.setdefault(tag, []).append(value)
         if _STRTAB not in tags:
-            self._refuse("it has no dynamic section, so nothing can load it")
+            self._refuse("it has no dynamic section, so it cannot be loaded")
         return tags
 
     def _symbols(self, tags: dict[int, list[int]], names: int) -> tuple[set[str], list[str]]:

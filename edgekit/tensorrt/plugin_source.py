@@ -48,7 +48,7 @@ def read_source(folder: Path, name: str, where: str) -> PluginSource:
         where: The place that names it, for errors.
 
     Raises:
-        DataError: "plugin.source": it is no such folder, is too large, or a link leads out of it.
+        DataError: "plugin.source": it is no such folder, is too large, or a link leaves the folder.
     """
 
     def refused(why: str) -> DataError:

@@ -152,7 +152,7 @@ def translated_line(
     return build_line(model, cache, texts[0] if keeps_fp16 else None), []
 
 
-# trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;
+# trtexec of TensorRT 11 replays CUDA graphs, spins and skips copies by default;
 # older releases do the opposite. Each release gets the flags for the requested method.
 
 

@@ -88,7 +88,7 @@ class TriedPlan(Document):
     """
 
     number: Count
-    plan: str = Field(description="what distinguishes it from others")
+    plan: str = Field(description="the difference from other plans")
     network: str | None
     origin: str = Field(description="start, other (network), gpu, dla or search")
     why: str
@@ -158,7 +158,7 @@ class Learnt(Document):
     transition_us: Figure
     transfer_factor: Figure
     launch_factor: Figure
-    together_factor: Figure = Field(description="what working at once costs")
+    together_factor: Figure = Field(description="the cost of working at once")
     contradictions: list[Contradiction]
     rows: Count = Field(description="of the table of measured times")
 

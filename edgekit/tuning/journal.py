@@ -45,7 +45,7 @@ class TrialBegun(_Entry):
     event: Literal["trial"]
     number: int
     plan: Annotated[Plan, Coded()]
-    key: str = Field(description="what distinguishes the plan from others")
+    key: str = Field(description="the difference from other plans")
     origin: str
     why: str
     expected: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = Field(

@@ -254,7 +254,7 @@ class Tuning:
             self.notes.append(f"{tried} from earlier runs: {journal.path}")
             if journal.damaged:
                 lines = counted(journal.damaged, "line")
-                self.notes.append(f"{lines} of it ignored because they are damaged")
+                self.notes.append(f"{lines} ignored because of damage")
 
     def _record(self, entry: JournalEntry) -> None:
         if self._journal is not None:
@@ -262,8 +262,7 @@ class Tuning:
             self._journal.add(entry.model_copy(update=spent))
 
     def _record_end(self, earlier: int) -> None:
-        """Records how the tuning ended, or takes over the earlier end if there was nothing to
-        measure.
+        """Records how the tuning ended, or takes over the earlier end if no measurement was due.
 
         Args:
             earlier: Number of notes from before the search and the turns.
@@ -504,7 +503,7 @@ class Tuning:
             self.notes.append(
                 f"{other.name} looked better than the starting plan, but "
                 + (
-                    f"{turns} turns prove nothing"
+                    f"{turns} turns are too few for a proof"
                     if turns < 5
                     else "was not better when measured in turns"
                 )
@@ -564,7 +563,7 @@ def _loadables(plan: Plan) -> set[tuple[str, ...]]:
 def nothing_known(where: str = "") -> UsageError:
     """Returns the error of a budget of 0 without an earlier tuning."""
     return UsageError(
-        "a budget of 0 measures nothing, and there are no earlier measurements",
+        "a budget of 0 allows no measurements, and there are no earlier measurements",
         code="tune.nothing-known",
         where=where,
         hint="tune with a budget first, or give the folder of an earlier tuning with --out",

@@ -86,7 +86,7 @@ FIT = 0.02
 """Relative error of a cost that such a fraction explains."""
 DOUBT = 3.0
 """Factor on the prior's deviations in most of the worlds: boards have more outlying layers than
-a normal error. With 1.0 in all of them tuning ended too early on 12 of 100 simulated boards,
+a normal error. With 1.0 in all worlds tuning ended too early on 12 of 100 simulated boards,
 2.4 to 19 % above the best; with 3.0 in these on none of 50.
 """
 _WATTS_ERROR = 0.7
@@ -466,7 +466,7 @@ class Duel(Document):
     high: Number | None
     turns: Count
     better: bool = Field(
-        description="the interval is above 0, and no fewer than nine of ten turns say the same"
+        description="the interval is above 0, and at least nine of ten turns agree"
     )
     challenger: Count = omitted(
         0, description="number of the plan that was measured with the first"

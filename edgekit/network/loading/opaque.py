@@ -126,7 +126,7 @@ def before_opaque(model: Model) -> Model:
     if not ends:
         first = next(iter(graph.only_on_board))
         raise ModelError(
-            f"nothing can be calibrated or compared here, because node {first!r} comes first and "
+            f"no tensor can be calibrated or compared here, because node {first!r} comes first and "
             "runs only on the board",
             code="model.opaque",
             where=first,

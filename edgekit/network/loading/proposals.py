@@ -79,7 +79,7 @@ def propose(
         picture = picture_axis(dims) if value.type.tensor_type.HasField("shape") else None
         if not value.type.tensor_type.HasField("shape"):
             shapes[value.name] = ranges[value.name] = (1, 3, rule.height, rule.width)
-            rules["the file says nothing about its rank"] = None
+            rules["the file does not have its rank"] = None
             continue
         axes = [_axis(i, dim, picture, rule) for i, dim in enumerate(dims)]
         shapes[value.name] = tuple(axis[1] for axis in axes)

@@ -95,7 +95,7 @@ class _Raising:
         for body in subgraphs(node):
             for inner in body.node:
                 if self._is_old(inner):
-                    self._refuse(inner, "it stands in the body of another node")
+                    self._refuse(inner, "it is in the body of another node")
         if node.domain not in {"", "ai.onnx"}:
             yield node
             return

@@ -73,7 +73,7 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
         raise
     if not found:
         raise BoardError(
-            "the board reported nothing about itself", code="board.protocol", where=board.name
+            "the board sent no report about itself", code="board.protocol", where=board.name
         )
     return found[0]
 

@@ -262,7 +262,8 @@ def proposed_layers(
     Args:
         context: The configuration.
         metric: A metric of ``gate.METRICS``.
-        minimum: The lowest value that passes; None if the only condition is that nothing collapses.
+        minimum: The lowest value that passes; None if the only condition is that no output
+            collapses.
         bounds: The limits of the search.
         ranking: The configuration whose plan's kernels are ranked; None for ``context``.
     """
@@ -601,7 +602,7 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
                 allow_approx=[name],
                 lowers=needs_qdq_nodes(context),
             ).model
-            # if it applies only after others, the change by all of them is the nearest answer
+            # if it applies only after other rewrites, the change by all is the nearest answer
             after = model(context) if alone is source(context) else alone
             found.append(approximation(name, source(context), after, calibration_inputs(context)))
         return _Approximations(tuple(found))

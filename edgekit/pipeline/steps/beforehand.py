@@ -1,6 +1,6 @@
 """Refusals in the first seconds of a run, before it rewrites, calibrates or builds: files and
-options of the configuration, boards on which nothing can run, other weights that do not fit, and a
-bundle that a board has rolled back.
+options of the configuration, boards on which no backend can run, other weights that do not fit, and
+a bundle that a board has rolled back.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
             if not facts.onnxruntime:
                 require_onnxruntime(client.name, boards.probe(client))
     if deploys:
-        boards.look()  # a board on which nothing can run need not trust a key
+        boards.look()  # a board without a usable backend need not trust a key
 
 
 def check_not_taken_back(

@@ -97,7 +97,7 @@ def board_settings(
 
 
 def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
-    if backend == "reference":  # the board reports that trtexec has nothing to run
+    if backend == "reference":  # the board reports that trtexec has no engine to run
         return TrtexecOptions((), (), (), (), 0.0)
     if not tensorrt:
         raise EnvironmentLack(

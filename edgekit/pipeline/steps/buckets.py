@@ -171,7 +171,7 @@ def _next_bucket(
             one = at(dla_cores=[], pin=[])
             own = replace(move_to_profiles(own, alone, why), engine=OWN)
     if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):
-        return ListedBucket(move_to_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
+        return ListedBucket(move_to_profiles(own, alone, why or "no layer runs on a DLA"), one)
     return ListedBucket(replace(own, why=why), one)
 
 

@@ -257,7 +257,7 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
             f"{have[0].name} supports the tensorrt backend, but {lacking[0]} does not",
             code="build.no-tensorrt",
             where=lacking[0],
-            hint="edgekit doctor shows what is missing; or use build.backend: reference",
+            hint="edgekit doctor lists the missing software; or use build.backend: reference",
         )
     if not have and requested == "tensorrt":
         raise no_module(clients[0].name)

@@ -258,11 +258,11 @@ class InstallSteps:
             self._begun[-1].reuse(detail)
 
     def _begin(self, name: str) -> None:
-        # every step has its line, even if the board does nothing in it
+        # every step has its line, even a step that the board skips
         for before in _STEPS[: _STEPS.index(name)]:
             if all(step.name != before for step in self._begun):
                 self._begin(before)
-                self._begun[-1].reuse("nothing to do")
+                self._begun[-1].reuse("not needed")
         self._stack.close()
         step = self._stack.enter_context(self._steps.step(name))
         step.detail = self._details[name]

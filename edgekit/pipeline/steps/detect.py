@@ -144,7 +144,7 @@ class Pictures:
         """Finds the pictures.
 
         Args:
-            sources: Files, and folders of them.
+            sources: Files, and folders of files.
             folder: Folder for the drawn pictures.
 
         Raises:
@@ -206,7 +206,7 @@ def need_head(context: Context) -> Head:
     head = load_head(context)
     if head is None:
         raise UsageError(
-            "the configuration names no head, so nothing decodes the network's outputs",
+            "the configuration names no head to decode the network's outputs",
             code="detect.no-head",
             where=context.config.document.where(("model",)),
             hint="add model.head: auto, or give --head auto",

@@ -265,7 +265,7 @@ def _read(context: Context, outputs: list[str]) -> Model:
 
 def _built_in(context: Context, outputs: list[str]) -> Model:
     section, cache = context.file.model, context.cache
-    assert section.builtin is not None, "the schema wants one of them"
+    assert section.builtin is not None, "the schema requires a source of the model"
     key = cache.key("builtin", section.builtin, section.seed, outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
     model = load_model(cache, stored) if stored else None

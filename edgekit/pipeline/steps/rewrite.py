@@ -43,7 +43,7 @@ class FoundRewrites:
     """The result of the rewrites, used or not.
 
     Attributes:
-        model: The cache's record of the rewritten model; None if nothing was rewritten.
+        model: The cache's record of the rewritten model; None without rewrites.
         applied: The rewrites that were applied.
         record: The ``edgekit.rewrites/1``: the applied rewrites with their proofs.
         notes: Notes for the user.
@@ -173,7 +173,7 @@ def _reason_against_rewrites(context: Context) -> str:
 def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
     """Returns the network without its rewrites, and its verdicts, if a plan may be better so.
 
-    None if nothing was rewritten, the GPU alone is no slower, or the user wants the rewrites.
+    None if there are no rewrites, the GPU alone is no slower, or the user wants the rewrites.
     """
     if found_rewrites(context).model is None or context.file.rewrite.always:
         return None

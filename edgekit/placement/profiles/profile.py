@@ -226,7 +226,7 @@ class LayerRow(Document):
         return self.device, tuple(self.layers), tuple(sorted(self.formats.items()))
 
     def text(self) -> str:
-        """Returns what was measured, for people."""
+        """Returns the measured layers and their device, for people."""
         return f"{listed(self.layers, 2)} on the {self.device}"
 
 
@@ -265,7 +265,7 @@ class FrameRow(Document):
         return json.dumps([part.to_json() for part in self.parts], sort_keys=True)
 
     def text(self) -> str:
-        """Returns what was measured, for people."""
+        """Returns the measured part, for people."""
         return "a whole frame"
 
 

@@ -73,8 +73,8 @@ def read_profile(
     Args:
         path: A verbose build log, or JSON as trtexec, an ``IProfiler`` or ``edgekit bench``
             writes it. Logs of any size are read in a stream.
-        layer_info: trtexec's ``--exportLayerInfo`` of the same engine; says which of the
-            profile's subgraphs are loadables.
+        layer_info: trtexec's ``--exportLayerInfo`` of the same engine; identifies the profile's
+            subgraphs that are loadables.
         documents: Reads a document of ``edgekit bench``:
             :func:`edgekit.benchmark.document.read_bench`. None to refuse such documents.
 
@@ -326,7 +326,7 @@ def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | No
     if clock != MEASURED:
         what = "a CPU's" if clock == "cpu-measured" else "predicted"
         raise DataError(
-            f"the times are {what} (clock {clock!r}) and say nothing about the board",
+            f"the times are {what} (clock {clock!r}) and are no times of the board",
             code="profile.clock",
             where=str(path),
             hint="give a bench of the board itself",

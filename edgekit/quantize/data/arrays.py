@@ -122,7 +122,7 @@ class Member:
         if self.fortran and self.packed is not None and self._bytes > _WHOLE_BYTES:
             raise ValueError(
                 "a large compressed array in Fortran order cannot be read in parts: save "
-                "numpy.ascontiguousarray of it"
+                "numpy.ascontiguousarray(array)"
             )
 
 

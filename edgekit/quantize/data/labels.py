@@ -124,7 +124,7 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
             raise _wrong(
                 path,
                 f"an annotation names image {one.image_id}, category "
-                f"{one.category_id}, and one of them is not there",
+                f"{one.category_id}, and the file lacks the image or the category",
             )
         rows[one.image_id].append(one)
     # annotations/instances_val2017.json is beside val2017/

@@ -165,7 +165,7 @@ def _array_files(path: Path) -> list[Path]:
         "the file or folder does not exist" if not path.exists() else "unknown kind of data",
         code="data.path",
         where=path_text(path),
-        hint="give an .npz or .npy file, a folder of them or of images, a data.yaml, or "
+        hint="give an .npz or .npy file, a folder of such files or of images, a data.yaml, or "
         "python:module:function",
     )
 

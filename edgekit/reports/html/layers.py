@@ -142,7 +142,7 @@ def _slow_layer(row: ReportedLayer, slowest: float, longest: float) -> View:
 def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
     """Returns the lines of the tree of modules, each with its depth; empty without modules."""
     clocks = {module.clock for module in modules}
-    measured = "" if clocks == {"predicted"} else "measured on the board where all of it was"
+    measured = "" if clocks == {"predicted"} else "measured on the board if measured whole"
     return [
         {
             "name": text.clean(row["module"].strip()),

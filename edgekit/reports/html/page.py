@@ -132,7 +132,7 @@ def _optimality(placement: Placement) -> str:
         less = f", {exception_text(placement.unknown_cost)}" if placement.unknown_cost else ""
         return f"Objective: {goal}. Proved optimal{wide}{less}.{_slack_text(placement)}"
     if not placement.gap:
-        return f"Objective: {goal}. Nothing is proved: no layer that takes time has a cost model."
+        return f"Objective: {goal}. No proof: no layer that takes time has a cost model."
     return f"Objective: {goal}. Within {percent(placement.gap, 2)} of the proved bound."
 
 
@@ -141,7 +141,7 @@ def _slack_text(placement: Placement) -> str:
     slack = placement.slack
     if slack is None or not slack.given_up:
         return ""
-    return f" The plan gives up {percent(slack.given_up, 2)} of it (placement.slack)."
+    return f" The plan gives up {percent(slack.given_up, 2)} (placement.slack)."
 
 
 def _placement(placement: Placement) -> View:

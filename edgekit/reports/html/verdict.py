@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CLOCKS = {
     "cpu-measured": "measured on a CPU with the reference backend: not a board time",
     "board-measured": "measured on the board",
-    "predicted": "nothing was measured; all times are predictions of the cost model",
+    "predicted": "all times are predictions of the cost model; no time was measured",
 }
 _PASSED = {True: ("passed", "yes"), False: ("failed", "no"), None: ("not judged", "soft")}
 _NAMES = {

@@ -128,7 +128,7 @@ def _add_parse(page: Page, parse: Parse) -> None:
         style="bold red",
     )
     page.add()
-    page.add("What the parser refuses, and how to fix it", style="bold")
+    page.add("Nodes that the parser refuses, and remedies", style="bold")
     groups: dict[tuple[str, str, str], list[ParseProblem]] = {}
     for problem in problems:
         groups.setdefault((problem.message, problem.place, problem.fix), []).append(problem)
@@ -223,7 +223,7 @@ def _add_predicted(page: Page, predicted: Forecast | None, unknown: Sequence[Unk
         return
     page.add(
         f"predicted latency {text.microseconds(auto)}, "
-        f"{percent(predicted.dla_us / auto)} of it on the DLA; "
+        f"{percent(predicted.dla_us / auto)} on the DLA; "
         f"GPU alone {text.microseconds(alone)} ({predicted.power_mode}, not measured){less}",
         hang=2,
     )

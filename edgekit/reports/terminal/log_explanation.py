@@ -74,7 +74,7 @@ def _errors(page: Page, document: ExplainedLog) -> None:
 def _rules(page: Page, document: ExplainedLog) -> None:
     if document.rules or document.unexplained:
         page.add()
-        page.add("Why layers are not on the DLA, and what would help", style="bold")
+        page.add("Reasons why layers are not on the DLA, and remedies", style="bold")
     for rule in document.rules:
         page.add(f"{rule.rule}  {counted(len(rule.layers), 'layer')}", indent=2, style="bold")
         page.add(f"{listed(rule.layers, _NAMED)}: {rule.text}", indent=4, hang=2)

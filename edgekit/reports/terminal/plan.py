@@ -38,9 +38,9 @@ SHOWN = 12  # layers listed before "and N more"
 
 
 def proof(plan: PlanSummary) -> str:
-    """Returns "proved optimal", or the bound and the gap; "nothing proved" for unknown costs."""
+    """Returns "proved optimal", or the bound and the gap; "no proof" for unknown costs."""
     if plan.value is None:
-        return "nothing proved"
+        return "no proof"
     proved = qualify_proof(plan.optimal, plan.extrapolated, plan.unknown_cost)
     if proved and plan.slack and plan.slack.given_up:
         return f"{percent(plan.slack.given_up, 2)} from the optimum ({proved})"
@@ -245,7 +245,7 @@ def why_modules_text(document: WhyModules) -> Iterator[RenderableType]:
         yield ""
         yield paragraph("No layer is on the GPU: no rule and no cost keeps one there.")
     yield ""
-    yield paragraph("--why LAYER says what the other device would change for one layer")
+    yield paragraph("--why LAYER shows the other device's cost for one layer")
 
 
 def _costs(document: Why) -> Iterator[RenderableType]:

@@ -140,7 +140,7 @@ def _layer_row(row: RankedKernel, width: int) -> Sequence[str]:
 def _proposal(found: ProposedLayers, kernels: int) -> str:
     metric = found.metric
     if not found.int8.judged:
-        return f"{metric} with all layers in INT8 is {NOT_KNOWN}: nothing is proposed"
+        return f"{metric} with all layers in INT8 is {NOT_KNOWN}: no layers are proposed"
     before, after = (describe_metric(one, metric) for one in (found.int8, found.accuracy))
     if not found.fp16_layers:
         least = "" if found.min is None else f" {found.min:.10g}"

@@ -169,8 +169,8 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
         step: The step.
         runs: Number of random inputs.
         seed: Seed of the random inputs: in turn standard normal numbers (first run) and uniform
-            numbers from -6 to 10, a quarter of them in a wider range if the old nodes' own numbers
-            require it; fair truth values; integers from 0 to 3.
+            numbers from -6 to 10, a quarter in a wider range if the old nodes' own numbers require
+            it; fair truth values; integers from 0 to 3.
 
     Raises:
         MalformedError: A node cannot be computed in float64 (control flow, an unknown operator).

@@ -1,4 +1,4 @@
-"""What several rewrites read and write: scales, constants, selections.
+"""Operands that several rewrites share: scales, constants, selections.
 
 A DLA has no gathering, no strided slices and no shuffles of blocks. Instead it supports slices with
 stride 1, pooling of window 1 with a stride, transpositions of four dimensions, and convolutions

@@ -1,4 +1,4 @@
-"""Reshapes, operations that change nothing, and shared layouts.
+"""Reshapes, operations without effect, and shared layouts.
 
 Reshapes merge, or move to the other side of an operation: they are read as views (:class:`View`),
 and :class:`Carried` is an operation written on the other side of a reshape. Operations without
@@ -357,7 +357,7 @@ def _weight(graph: RewriteGraph, node: Node) -> int:
         *sorted(_BY_SHAPE | _OF_ONE | _NEUTRAL.keys() | _POOLS | _GLOBAL_POOLS | _REDUCTIONS),
         *("Transpose", "Slice", "Clip", "Pad", "Resize"),
     ),
-    reason="an operation that changes nothing may still be a layer that the DLA refuses",
+    reason="an operation without effect may still be a layer that the DLA refuses",
     enabling=True,
 )
 def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:

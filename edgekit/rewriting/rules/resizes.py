@@ -541,7 +541,7 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
     "resize-coordinates",
     operators=("Resize",),
     reason="The DLA supports few combinations of coordinates and rounding; for whole factors many "
-    "others are equivalent to one of them",
+    "others are equivalent to a supported combination",
 )
 def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
     """Compares the read elements and their weights, not the names of the modes.

@@ -1,4 +1,4 @@
-"""A callback plugin of Ansible: writes its recap and what failed as JSON."""
+"""A callback plugin of Ansible: writes its recap and the failures as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._why: dict[str, object] = {}
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Notes a failure; the board's own error says more than what Ansible says of it later."""
+        """Records a failure; a board's own error takes precedence over Ansible's later message."""
         host, found = result._host.get_name(), result._result
         try:
             error = json.loads(found["stdout"])["error"]
