@@ -15,7 +15,7 @@ BANNER_S = 15.0
 AUTH_S = 20.0
 #: Silence after which a keep-alive message is sent to a board.
 KEEPALIVE_S = 10.0
-#: Silence, or data that no one acknowledges, after which a link counts as cut.
+#: Silence, or data without an acknowledgement, after which a link counts as cut.
 SILENCE_S = 30.0
 #: Until SSH's channel is open: a board under load still answers within it.
 OPEN_S = 20.0
@@ -109,7 +109,7 @@ EXPORT_S = 3600
 EXPORT_CPU_S = 7200
 #: How often a search reports how far it is.
 REPORT_S = 0.25
-#: Silence of ``edgekit tune`` until it repeats what it does: a longer one looks like a hang.
+#: Silence of ``edgekit tune`` until it repeats its current step: a longer pause looks like a hang.
 TUNE_SILENT_S = 4.0
 
 # --- fleets

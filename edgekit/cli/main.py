@@ -100,7 +100,7 @@ GROUPS = {
         "doctor": (
             "boards",
             "doctor_command",
-            "Show software and hardware of a board or this machine; --setup prepares a board.",
+            "Check the software and hardware of a board or this machine; --setup prepares a board.",
         ),
         "deploy": (
             "steps",

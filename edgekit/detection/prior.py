@@ -323,7 +323,7 @@ def _priors(
             raise Differs(
                 3,
                 f"the priors of {own.result} are no regular grid: at row {at[0]}, column {at[1]} "
-                f"of the {height}x{width} map {grid[at]:g} stands for {regular[at]:g}",
+                f"of the {height}x{width} map {grid[at]:g} is in place of {regular[at]:g}",
             )
         found.append(
             PriorLevel(

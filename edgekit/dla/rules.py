@@ -106,7 +106,7 @@ def load_rules() -> Rules:
         found += (_note(rule, file.kinds) for rule in file.notes)
     matrix = read_document(OperatorsFile, folder / "operators.yaml")
     found += (_rule(rule, ()) for rule in matrix.rules)
-    # these rules concern a tensor, a loadable or no violation, so they are notes for a layer
+    # no layer breaks these rules (a tensor or a loadable may), so they are notes for a layer
     memory, formats, sparsity = memory_facts(), format_facts(), sparsity_facts()
     for rules in (memory.rules, formats.rules, sparsity.rules, sparsity.notes):
         found += (_note(rule, ()) for rule in rules)

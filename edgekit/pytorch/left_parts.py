@@ -209,6 +209,6 @@ def _refused(part: LeftModule, problem: str) -> UsageError:
         f"the module cannot become a Python part: {problem}",
         code="compile.python",
         where=part.module,
-        hint="name a function without arguments whose source file imports no file of its package: "
+        hint="name a function without arguments, from a file without imports of its own package: "
         'python={"path.of.module": "package.module:factory"}',
     )

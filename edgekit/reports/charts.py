@@ -283,7 +283,7 @@ class _Drawing:
         title = (
             f"{slot.network}, frame {slot.frame} on {slot.device}: {what}; "
             f"{microseconds(took)} predicted"
-            + (f", including {100 * slower:.0f} % by contention" if slower > 0.005 else "")
+            + (f", {100 * slower:.0f} % longer by contention" if slower > 0.005 else "")
         )
         label = clean(slot.network)
         text = ""

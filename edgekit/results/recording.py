@@ -42,7 +42,7 @@ _FINGERPRINT = (
     "numpy",
     "onnxruntime",
 )
-# keys that may be equal in two different measurements
+# keys that enter a result's digest together with its samples
 _MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
 

@@ -68,7 +68,7 @@ def place_several(
         power_mode: NVIDIA's name; None is the board's MAXN or default mode.
         objective: With rates "latency" (the largest latency relative to its deadline), "energy"
             or "gpu_time" of a hyperperiod. Without rates "makespan" (or "latency": the same),
-            "period" (the shortest time between runs of all networks), "energy" or "gpu_time".
+            "period" (the time from one run of all networks to the next), "energy" or "gpu_time".
         one_core: True if a network may use only a single DLA core, as a hybrid engine does.
         effort: Deterministic limit of each search.
         seconds: Wall-clock limit of all searches together, the last resort.

@@ -154,7 +154,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
             continue
         why, hint = _why_unavailable(key, row, value, values, case)
         if not why and not kinds:
-            why, hint = f"a {listed(case.kinds)} has no such setting", "remove it"
+            why, hint = f"it does not apply to a {listed(case.kinds)}", "remove it"
         if why and row.lacking == "refused":
             place = f"{_SECTION}.{key}"
             problems.append(

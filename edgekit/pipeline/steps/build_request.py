@@ -421,7 +421,7 @@ def check_cuda_graph(context: Context) -> None:
 
 
 def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
-    """Refuses opaque layers that no plugin can run, and notes the plugins that a board must have.
+    """Refuses opaque layers that cannot run, and notes the plugins that a board must have.
 
     Both happen before any build.
 

@@ -220,8 +220,8 @@ def _tie_scales(context: Context, bound: ScaleBinding) -> Scales:
 
 
 def typed_model(context: Context, other: Model | None = None) -> Model:
-    """Returns the model with types: the user's own Q/DQ model without rewrites and layers kept in
-    FP16, or else a lowered model.
+    """Returns the model with types: the user's own Q/DQ model if it has no rewrites and no layers
+    kept in FP16, or else a lowered model.
 
     INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
 

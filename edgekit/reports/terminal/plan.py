@@ -245,7 +245,7 @@ def why_modules_text(document: WhyModules) -> Iterator[RenderableType]:
         yield ""
         yield paragraph("No layer is on the GPU: no rule and no cost keeps one there.")
     yield ""
-    yield paragraph("--why LAYER shows the other device's cost for one layer")
+    yield paragraph("--why LAYER compares the devices for one layer")
 
 
 def _costs(document: Why) -> Iterator[RenderableType]:
