@@ -189,7 +189,7 @@ def deploy_command(
     **settings: Any,
 ) -> None:
     if strict and bundle is not None:
-        raise UsageError("--strict has no effect with --bundle, which skips the build")
+        raise UsageError("--strict has no effect with --bundle, which builds nothing")
     document = api.deploy(
         config, file=bundle, dry_run=dry_run, model=part, build={"strict": strict}, **settings
     )

@@ -416,7 +416,7 @@ def order_faults(events: Events) -> list[str]:
     # an arrow is only written when its end is known
     timed = [event for event in events if event.ph not in ("M", "s", "t", "f")]
     faults = [
-        f"event {after.name!r} at {after.ts} comes after one at {before.ts}"
+        f"event {after.name!r} at {after.ts} stands after one at {before.ts}"
         for before, after in pairwise(timed)
         if after.ts < before.ts
     ]

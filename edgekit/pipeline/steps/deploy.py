@@ -262,7 +262,7 @@ class InstallSteps:
         for before in _STEPS[: _STEPS.index(name)]:
             if all(step.name != before for step in self._begun):
                 self._begin(before)
-                self._begun[-1].reuse("not needed")
+                self._begun[-1].reuse("nothing to do")
         self._stack.close()
         step = self._stack.enter_context(self._steps.step(name))
         step.detail = self._details[name]
