@@ -21,7 +21,7 @@ def collector_held() -> Iterator[None]:
     finally:
         if held:
             if not gc.get_freeze_count():
-                # marks the new objects as old, so that no collection visits all of these at once
+                # the new objects become old, so that no collection visits all at once
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

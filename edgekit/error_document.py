@@ -74,8 +74,8 @@ class StatedError(Failure):
 
 @document(frozen=True)
 class FinishedStep:
-    """A step that ended: "done", "reused", "failed" or "cancelled" (the board's job was), and how
-    long it took in seconds.
+    """A step that ended: its status and its duration in seconds. "cancelled" means that the board's
+    job was cancelled.
     """
 
     name: str = member(text())
@@ -102,7 +102,7 @@ class StatedConstraint:
 
 @document(frozen=True)
 class UnscaledLayer:
-    """A layer that needs a missing scale, and how it runs without."""
+    """A layer that needs a missing scale, and the device that runs it without the scale."""
 
     layer: str = member(long_text)
     runs: str = member(text())

@@ -1,4 +1,4 @@
-"""How long this machine waits, in seconds, and why: for boards, for other programs and for files.
+"""Waits of this machine, in seconds, and their reasons: for boards, other programs and files.
 
 ``edgekit_device`` has the waits of the board, each in the module that waits.
 """
@@ -19,7 +19,7 @@ KEEPALIVE_S = 10.0
 SILENCE_S = 30.0
 #: Until SSH's channel is open: a board under load still answers within it.
 OPEN_S = 20.0
-#: How long a channel is tried again: a board that allows few may still be closing the former one.
+#: Time of retries for a channel: a board that allows few may still be closing the previous one.
 CLOSING_S = 5.0
 #: Between two such tries.
 CLOSING_POLL_S = 0.05
@@ -36,46 +36,46 @@ SSHD_READY_S = 15.0
 
 #: Until Python on the board has started edgekit_device: slow storage, the first time.
 AGENT_START_S = 120.0
-#: Until it has ended after its input did.
+#: Until edgekit_device has ended after the end of its input.
 AGENT_END_S = 10.0
-#: Silence of a small question until its command counts as stuck.
+#: Silence after which the command of a small query counts as stuck.
 SHORT_S = 120.0
-#: The same of a command for which no caller names a wait: it reads or writes a small file.
+#: The same for a command whose caller gives no wait: it reads or writes a small file.
 COMMAND_S = 60.0
-#: The same of work on whole networks, which has no output until it is done.
+#: The same for work on whole networks, which has no output until it is done.
 WORK_S = 600.0
-#: The same of work that reports its progress.
+#: The same for work that reports its progress.
 LONG_S = 1800.0
-#: Until a command that does not read its input is given up. A board's command waits a minute for a
-#: lock (``LOCK_WAIT_S`` of the loader), and then reports that itself.
+#: Until edgekit gives up a command that does not read its input. A board's command waits a minute
+#: for a lock (``LOCK_WAIT_S`` of the loader), and then reports the held lock itself.
 STALL_S = 75.0
 #: Until the output of a command that has ended is read.
 DRAIN_S = 30.0
 #: Until a local program has ended after a request to end.
 GRACE_S = 2.0
-#: The same of a program that others hang on (sshd, a jump's ssh), and of a solver's thread, which
-#: looks for its end only now and then.
+#: The same for a program with dependants (sshd, a jump's ssh), and for a solver's thread, which
+#: checks for a request to end only now and then.
 END_S = 5.0
-#: Until a connection's thread has ended that has just closed its channels.
+#: Until a connection's thread has ended after it closed its channels.
 LAST_WORDS_S = 1.0
 #: Silence of a board that samples itself, beyond the interval of the samples.
 SAMPLE_SILENT_S = 20.0
-#: Until its sampling has ended after the last sample.
+#: Until a board's sampling has ended after the last sample.
 SAMPLE_END_S = 20.0
 
 # --- jobs
 
-#: How long a board waits for news of a job before it answers that there are none.
+#: Time that a board waits for news of a job before it answers without news.
 NEWS_S = 20.0
-#: How long it gathers news for one answer: short at first, for most jobs are short.
+#: Time that a board gathers news for one answer: short at first, since most jobs are short.
 GATHER_S = (0.5, 0.5, 1.0, 2.0)
 #: Between tries to connect again after a connection was cut.
 RECONNECT_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-#: How long it is tried: a board restarts within it.
+#: Time of these tries together: a board restarts within it.
 RECONNECT_PATIENCE_S = 600.0
-#: How long a cancelled job may run until it is killed.
+#: Time that a cancelled job may run until it is killed.
 CANCEL_S = 10.0
-#: The same of a trial of ``edgekit tune``: a user waits for the end of a Ctrl-C.
+#: The same for a trial of ``edgekit tune``: a user waits for the end of a Ctrl-C.
 CANCEL_TRIAL_S = 3.0
 
 # --- watching a board (``edgekit top``)
@@ -98,25 +98,25 @@ GIT_S = 10.0
 SIGN_S = 120
 #: Time of trtexec besides measuring, for loading an engine and for the loader.
 TRTEXEC_START_S = 120.0
-#: Of the processor, until NVIDIA's parser has read a model: a usual one takes it seconds, and one
-#: can be made to keep it for ever.
+#: Processor time of NVIDIA's parser for a model: seconds for usual models; a crafted model can keep
+#: the parser busy for ever.
 PARSER_CPU_S = 300
-#: The same by the clock, of a machine that does other things, too.
+#: Wall-clock time for the same: the machine may have other work, too.
 PARSER_S = 900
 #: Until PyTorch has exported a network: a large one takes many minutes.
 EXPORT_S = 3600
-#: The same of the processor: several of its cores may work.
+#: Processor time for the same: several cores may work.
 EXPORT_CPU_S = 7200
-#: How often a search reports how far it is.
+#: Time between a search's reports of its progress.
 REPORT_S = 0.25
 #: Silence of ``edgekit tune`` until it repeats its current step: a longer pause looks like a hang.
 TUNE_SILENT_S = 4.0
 
 # --- fleets
 
-#: How long a rollout tries a board again that cannot be reached: a board restarts within it.
+#: Time that a rollout retries an unreachable board: a board restarts within it.
 ROLLOUT_RETRIES_S = 600.0
-#: Between tries for a rollout's lock: who asks whether it is driven holds it for a moment.
+#: Between tries for a rollout's lock: a query of the rollout's driver holds it for a moment.
 ROLLOUT_LOCK_S = (0.02,) * 10
 
 #: Between two looks at whether a rollout is to stop.

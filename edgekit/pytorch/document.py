@@ -52,8 +52,8 @@ class Arguments(Document):
         [], description="Of a program: the names of all tensors and constants, in order."
     )
     constants: dict[str, Plain] = Field(
-        description="By name, the network's fixed arguments; others than numbers, flags and texts "
-        "as Python shows them."
+        description="By name, the network's fixed arguments. Values other than numbers, flags and "
+        "texts are in Python's notation."
     )
     defaults: dict[str, Plain] = omitted(
         {}, description="Of a module, by name: the default of an argument."
