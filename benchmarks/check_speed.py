@@ -42,7 +42,7 @@ with contextlib.redirect_stdout(io.StringIO()):
     except SystemExit as end: assert not end.code, end.code
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
-# other work of the machine can disturb one measurement of the ratio, hardly all of them
+# other work of the machine can disturb one measurement of the ratio, hardly every one
 TRIES = 5
 SIZES = (100, 300, 1000, 3000, 10_000)
 GIB = 1 << 30

@@ -186,7 +186,7 @@ def _origin(name: str, source: dict[str, Any]) -> str:
 def _fitted(family: str, kind: str, name: str, value: Any) -> str:
     """Returns "fitted", by type where only some are, and where the fit stopped at a limit."""
     of_fit = {*FITTED.get(family, ()), *FITTED[f"{family}.{kind}"]}
-    of_fit |= {"broken"} if kind == "ampere" else set()  # the one board with rows of it
+    of_fit |= {"broken"} if kind == "ampere" else set()  # the one board with such rows
     said = []
     for part, number in value.items() if isinstance(value, dict) else [("", value)]:
         how = "fitted" if f"{name}.{part}".rstrip(".") in of_fit else "assumed"
@@ -203,7 +203,7 @@ def _sources() -> str:
     )
     return (
         f"{used}\n{len(data['excluded'])} more published figures were found and not used, before "
-        "any of them was compared\nwith the model. `targets/costs/anchors.yaml` lists them with "
+        "any figure was compared\nwith the model. `targets/costs/anchors.yaml` lists them with "
         "the reasons (`excluded`).\n"
     )
 

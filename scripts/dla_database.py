@@ -141,7 +141,7 @@ class Support(OpenDocument):
     tensorrt: list[str]
     status: Literal["runs", "limits", "disputed", "composed", "folded", "never"] = Field(
         description="runs: only the rules for every layer (`general`) apply; limits: within its "
-        "rules; disputed: some source says no; composed: TensorRT's parser writes several layers, "
+        "rules; disputed: a source denies it; composed: TensorRT's parser writes several layers, "
         "each with its own rules; folded: computed at build time, no layer; never: GPU"
     )
     decided_by: list[str] = Field(description="rules that refuse or dispute it")

@@ -79,7 +79,7 @@ def read_faults() -> list[Fault]:
     faults = [Fault(**row) for row in yaml.safe_load(FAULTS.read_text())["faults"]]
     twice = [name for name, count in Counter(f.id for f in faults).items() if count > 1]
     if twice:
-        raise SystemExit(f"{FAULTS}: stands twice: {', '.join(twice)}")
+        raise SystemExit(f"{FAULTS}: listed twice: {', '.join(twice)}")
     return faults
 
 
@@ -100,7 +100,7 @@ def apply_fault(fault: Fault, texts: dict[str, str]) -> tuple[str, str]:
     found = {name: text.count(fault.find) for name, text in texts.items() if fault.find in text}
     if sum(found.values()) != 1:
         where = ", ".join(found) if found else "no product file"
-        return "", f"the snippet stands {sum(found.values())} times ({where})"
+        return "", f"the snippet occurs {sum(found.values())} times ({where})"
     (name,) = found
     changed = texts[name].replace(fault.find, fault.replace)
     try:

@@ -74,8 +74,8 @@ keys, the reason and its source:
 
 The tables below come from NVIDIA's headers, documents and programs, each row with its source.
 edgekit has tried no feature on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
-[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with what
-edgekit has of each.
+[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with edgekit's
+features for each.
 
 ## Unknown combinations
 

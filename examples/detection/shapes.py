@@ -27,7 +27,7 @@ _TRIES = 30
 
 
 class Scene(NamedTuple):
-    """A picture and what is in it.
+    """A picture and its objects.
 
     Attributes:
         picture: [height, width, 3], RGB.
