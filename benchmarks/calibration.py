@@ -10,7 +10,7 @@ entropy and min-max calibrators run one each. Compared are
 * seconds from the model file to the scales (``import`` is not counted), and processor seconds;
 * the process's peak memory (VmHWM);
 * min-max scales: max(|min|, |max|) / 127 as float32, equal or not;
-* entropy: how far the clipping magnitudes of each tensor lie apart, in bins of ONNX Runtime's
+* entropy: the distance of the clipping magnitudes of each tensor, in bins of ONNX Runtime's
   histogram.
 
 ONNX Runtime's calibrator is asked for 2048 bins: with its default of 128 bins for 128 levels there
@@ -19,7 +19,7 @@ runs it with that default too.
 
 ``--methods`` prints for each network the SNR against FP32 of its INT8 plan for Jetson AGX Orin,
 emulated on this CPU, by calibration method, on inputs that ``auto`` has not seen (``--tests``);
-what ``auto`` chose, and how far that is below the best: as ``auto`` compares them (the mean of the
+the choice of ``auto``, and its distance below the best: as ``auto`` compares them (the mean of the
 inputs' RMS errors), and by the pooled SNR that ``edgekit run`` reports (the mean square over all
 inputs), on these inputs and on those that were measured. A network is a built-in one (weights and
 inputs are random), ``digits`` (examples/digits, trained here on scikit-learn's digits) or an ONNX
@@ -47,15 +47,15 @@ Seen on two x86 cores:
       entropy: 7 of 176 within one bin (1/64 of the range), the farthest 31.94 bins away;
       176 of theirs are the whole range
 
-The 16 images were measured beside other work: there the ratios of processor time say most. The two
-tensors that are far away have 16000 values each: edgekit keeps the whole range of tensors of fewer
-than 16384 values, for with fewer than eight values a bin a divergence measures noise. ONNX
+The 16 images were measured beside other work: there the ratios of processor time are most reliable.
+The two tensors that are far away have 16000 values each: edgekit keeps the whole range of tensors
+of fewer than 16384 values, for with fewer than eight values a bin a divergence measures noise. ONNX
 Runtime's ``collect_data`` was called once for all images: called several times, it takes its bins
 from the first call's range.
 
-``--images 16 --tests 64 --methods``, in dB: each method, what ``auto`` chose, how far that is below
-the best, the same by pooled SNRs, the same on the measured inputs, and on how many inputs they were
-compared (* with 24 other inputs, not 64):
+``--images 16 --tests 64 --methods``, in dB: each method, the choice of ``auto``, how far that is
+below the best, the same by pooled SNRs, the same on the measured inputs, and on how many inputs
+they were compared (* with 24 other inputs, not 64):
 
     Network             entropy  minmax percentile   mse       auto below pooled measured inputs
     digits                 33.4    33.4       33.4  33.4    entropy  0.00   0.00     0.00      8
@@ -135,7 +135,7 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
     from edgekit.network.source import BUILTIN_NAMES
     from edgekit.quantize.calibration.histograms import METHODS
 
-    print(f"SNR in dB, emulated, on {tests} inputs that nothing else was done with")
+    print(f"SNR in dB, emulated, on {tests} inputs without any other use")
     print(
         "| ".join(
             [
@@ -337,7 +337,7 @@ def calibrate(kind: str, folder: Path, bins: int) -> dict[str, Any]:
         from onnxruntime.quantization import calibrate
 
         def work() -> dict[str, Any]:
-            # it says what it does on stdout
+            # it prints its progress on stdout
             calibrator = calibrate.create_calibrator(
                 folder / "model.onnx",
                 None,

@@ -7,11 +7,11 @@ Prints four things that CI can hold against limits:
 * the whole process beside a Python that only loads the same file and infers its shapes, run
   alternately, in processor seconds of the user; the ratio of the medians. With ``--limit`` it is
   measured up to five times and the exit status is 1 if it is above the limit each time;
-* time over nodes, from 100 to 10,000: what a node costs must not grow;
+* time over nodes, from 100 to 10,000: the cost of a node must not grow;
 * the peak memory of checking a model whose external weights are 2 GB, in FP32 and in FP16 behind
   Cast nodes.
 
-The other times are wall-clock seconds on this machine and depend on what else it does; the ratio
+The other times are wall-clock seconds on this machine and depend on its other work; the ratio
 hardly does.
 """
 
@@ -31,7 +31,7 @@ import onnx
 from onnx import TensorProto, helper
 
 TARGET = "jetson-agx-orin-64gb"
-# what any checker must do: the measure of the project's first promise
+# the least work of any checker: the measure of the project's first promise
 BASELINE = "import sys, onnx; m = onnx.load(sys.argv[1]); onnx.shape_inference.infer_shapes(m)"
 # the kernel's own count for this process alone: rusage also counts the parent that started it
 PEAK = """
@@ -42,7 +42,7 @@ with contextlib.redirect_stdout(io.StringIO()):
     except SystemExit as end: assert not end.code, end.code
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
-# what else a machine does can disturb one measurement of the ratio, hardly all of them
+# other work of the machine can disturb one measurement of the ratio, hardly every one
 TRIES = 5
 SIZES = (100, 300, 1000, 3000, 10_000)
 GIB = 1 << 30
@@ -121,7 +121,7 @@ def check_command(model: str) -> list[str]:
 
 
 def processor_seconds(command: list[str]) -> float:
-    """Runs a command and returns the user's processor seconds of it."""
+    """Runs a command and returns its user-mode processor seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     wall_seconds(command)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before

@@ -1,10 +1,10 @@
-"""Whether a bench's CUDA half tells the truth on a real GPU; no TensorRT is needed.
+"""Checks the CUDA half of a bench on a real GPU; no TensorRT is needed.
 
     python benchmarks/cuda_events.py [--json FILE]
 
 Each check runs in a process of its own for each way to call the driver (cuda-python, ctypes), since
-how a process waits is settled once. In the place of TensorRT's engine stands a kernel that counts
-nanoseconds on the GPU's own clock, so that it is known what events must say. Checked: events around
+how a process waits is settled once. A kernel that counts nanoseconds on the GPU's own clock takes
+the place of TensorRT's engine, so that the right times of events are known. Checked: events around
 kernels and pinned copies, their places in time, a graph's replay, waiting spinning and blocked (by
 the processor time that it takes), memory, and a whole bench, both ways (``benchmark.measure``).
 Exit status 1 when a check fails. Where it ran: docs/not-yet-on-hardware.md.
@@ -42,7 +42,7 @@ _SLACK_S = 50e-6  # how well the GPU's clock and the host's are known to each ot
 
 
 def kernels(cuda: Cuda) -> dict[str, Any]:
-    """Events around a kernel of known length, one and many of them."""
+    """Events around a kernel of known length, one and many."""
     kernel, stream, marks = Kernel(cuda), cuda.stream(), EventPairs(cuda)
     kernel.launch(stream, _MS)
 
@@ -116,7 +116,7 @@ def graph(cuda: Cuda) -> dict[str, Any]:
     cuda.synchronize(stream)
     start = kernel.count()
     replayed = CudaGraph(cuda, stream, work)
-    idle = kernel.count() == start  # a capture runs nothing
+    idle = kernel.count() == start  # a capture runs no kernel
     enqueue: list[float] = []
     launch: list[float] = []
     for _ in range(50):
@@ -153,7 +153,7 @@ def memory(cuda: Cuda) -> dict[str, Any]:
 
 
 def bench_stand_in(cuda: Cuda) -> dict[str, Any]:
-    """A bench of a stand-in engine, in every way; its frames come out right, too."""
+    """A bench of an imitated engine, in every way; its frames come out right, too."""
     found: dict[str, Any] = {"ok": True}
     model = stand_in(cuda, _MS)
     frames = [{"x": np.full(model.inputs[0].shape, n, np.float32)} for n in range(3)]

@@ -46,7 +46,7 @@ extern "C" __global__ void work(unsigned long long ns, unsigned long long *count
 
 
 class Kernel:
-    """Takes as long as it is told, and counts its runs."""
+    """Takes the given time, and counts its runs."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda

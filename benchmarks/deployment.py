@@ -1,4 +1,4 @@
-"""What a deployment costs on loopback, with edgekit's own sshd as the board.
+"""The cost of a deployment on loopback, with edgekit's own sshd as the board.
 
     python benchmarks/deployment.py [--model light_resnet50] [--megabytes 134] [--runs 5]
 
@@ -8,7 +8,7 @@ Prints
 * wall-clock and the host's processor seconds of an unchanged ``edgekit deploy``, of the status of
   a configuration's board and of a HOST: medians of processes;
 * seconds of a first install of MEGABYTES in this process, on a board that trusts the signer:
-  connecting, the transfer, the job; and what its longest commands and the job's states took.
+  connecting, the transfer, the job; and the times of its longest commands and the job's states.
 
 The board shares this machine's cores. Where other work does, too, ``chrt -r 10 python ...`` (as
 root) comes close to an idle machine's seconds.
@@ -48,7 +48,7 @@ _ROWS = 16  # of the one weight, in FP32
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description="What a deployment costs on loopback.")
+    parser = argparse.ArgumentParser(description="Measure the cost of a deployment on loopback.")
     parser.add_argument("--model", default="light_resnet50")
     parser.add_argument("--megabytes", type=int, default=134)
     parser.add_argument("--runs", type=int, default=5)
@@ -65,7 +65,7 @@ def main() -> None:
         ]
     whole, transfer = (statistics.median(times) for times in zip(*fresh, strict=True))
     print(
-        f"fresh install of {given.megabytes} MB: {whole:.2f} s, of them the transfer "
+        f"fresh install of {given.megabytes} MB: {whole:.2f} s, the transfer alone "
         f"{transfer:.2f} s, all else {whole - transfer:.2f} s (medians of {given.runs})"
     )
 
@@ -73,7 +73,7 @@ def main() -> None:
 def _counting_python(folder: Path) -> tuple[Path, Path]:
     """Returns an interpreter that is this one, and the file that has a line for each of its starts.
 
-    What the board's processes start as ``sys.executable`` is it, too.
+    The board's processes get it as ``sys.executable``, too.
     """
     starts, python = folder / "starts", folder / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -1,11 +1,11 @@
-"""What a rollout costs for each board: time, CPU of the workstation, bytes on the wire.
+"""The cost of a rollout for each board: time, CPU of the workstation, bytes on the wire.
 
     python benchmarks/fleet.py [--boards 8] [--parallel 1 4] [--state 10000] [--json]
 
 Starts sshd boards on loopback, which share this machine's cores with the workstation's side: the
-wall time is of both, so that what matters is the CPU of this process, which is measured apart, and
-the bytes, which a relay counts. Then it runs the state alone, with boards in memory, for what a
-rollout costs beside its boards. Prints the tables of docs/fleet.md ("What it costs").
+wall time is of both, so that the figure to read is the CPU of this process, which is measured
+apart, and the bytes, which a relay counts. Then it runs the state alone, with boards in memory, for
+the cost of a rollout beside its boards. Prints the tables of docs/fleet.md ("What it costs").
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class InMemory:
     def back(
         self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
     ) -> bool:
-        """Nothing to do."""
+        """Has no work to do."""
         return True
 
 

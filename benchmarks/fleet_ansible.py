@@ -1,4 +1,4 @@
-"""What a board costs in a rollout by Ansible: time, the workstation's CPU time, bytes on the wire.
+"""The cost of a board in a rollout by Ansible: time, the workstation's CPU time, bytes on the wire.
 
 Usage: fleet_ansible.py [--boards 4] [--json]: real sshd boards on loopback, each behind a relay
 that counts; a toy network. Prints the tables of docs/fleet.md ("When to change").

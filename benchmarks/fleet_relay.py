@@ -1,4 +1,4 @@
-"""What the fleets' benchmarks share: a relay that counts bytes, and how figures are written."""
+"""Common parts of the fleets' benchmarks: a relay that counts bytes, and the form of figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOARDS = (100, 1_000, 10_000)
 
 
 class Relay:
-    """A TCP port in front of an sshd that counts what passes, both ways."""
+    """A TCP port in front of an sshd that counts the bytes of both ways."""
 
     def __init__(self, port: int) -> None:
         self._to = port

@@ -5,7 +5,7 @@
 Prints, for every format that can hold the tensor (1,64,544,960 unless given), data type and
 direction, the milliseconds and the ratio to the machine's copy rate: the time of ``np.copyto``
 between two buffers of the tensor's size over the time of the conversion, so both count the
-tensor's bytes. Best of several, copy and conversion in turn; nothing is allocated in the measured
+tensor's bytes. Best of several, copy and conversion in turn; no memory is allocated in the measured
 calls. Exit status 1 when a ratio is below its bound, 0.10 for INT8 and 0.20 for FP16.
 """
 

@@ -142,7 +142,7 @@ def _check_lifetime(feeder: Feeder, say: Any) -> None:
 
 
 def _check_network(say: Any) -> None:
-    """What ``edgekit.load`` does with tensors on the GPU; the engine doubles them."""
+    """Checks ``edgekit.load`` with tensors on the GPU; the engine doubles them."""
     import torch
 
     from benchmarks.cuda_stand_in import stand_in

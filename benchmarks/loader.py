@@ -1,11 +1,11 @@
-"""What the loader costs: a call, a load, a refit, and what several frames in flight gain.
+"""The cost of the loader: a call, a load, a refit, and the gain of several frames in flight.
 
     python benchmarks/loader.py
 
-All on this machine's processor by the reference backend, each beside what bounds it: ONNX Runtime
+All on this machine's processor by the reference backend, each beside its bound: ONNX Runtime
 alone on the same segments, reading and hashing the bundle once, a memory copy of the weights, and
-the stages one after the other. What is compared takes turns and the best of each counts, so that
-what else the machine does hits both.
+the stages one after the other. The compared works take turns and the best of each counts, so that
+other work of the machine hits both.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ _MOST = 4 * 4 * 64 * 1088 * 1920  # bytes of a side
 _ROUNDS, _CALLS = 7, 10
 LEAST = 0.8
 _SCALE = 0.037
-# at 2 every other value of a byte is a tie, where no product stands for the division
+# at 2 every other value of a byte is a tie, where no product replaces the division
 _SCALES = ((_SCALE, _SCALE), (0.02, 0.011), (2.0, 0.11))
 
 

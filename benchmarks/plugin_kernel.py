@@ -1,4 +1,4 @@
-"""Whether the kernels of examples/plugin compute on a GPU what its NumPy reference does.
+"""Compares the kernels of examples/plugin on a GPU with its NumPy reference.
 
     python benchmarks/plugin_kernel.py [--seed N]
 
@@ -64,7 +64,7 @@ class Case:
 
 @dataclass
 class Row:
-    """What was found for a type: calls, values, how many differ, and by how much at most.
+    """The results for a type: calls, values, how many differ, and by how much at most.
 
     Attributes:
         ulps: Steps of the type between the two values; for INT8 between the codes.

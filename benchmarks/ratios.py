@@ -1,5 +1,5 @@
-"""Holds what edgekit costs against work that nobody can leave out, on the same machine at the same
-time: ratios, which depend little on the machine and on what else it does.
+"""Compares edgekit's cost with that of work that no tool can leave out, on the same machine at the
+same time: ratios, which depend little on the machine and on its other work.
 
     python benchmarks/ratios.py [--only rewrite|plan|transfer|load|release|call|trace] [--runs 9]
 
@@ -61,8 +61,8 @@ class Ratio:
     """A limit of edgekit's time as a multiple of another program's time.
 
     Attributes:
-        sides: Makes both, in a folder: edgekit's work, and what it is compared with.
-        against: What that is.
+        sides: Makes both, in a folder: edgekit's work, and the work that it is compared with.
+        against: The name of the latter.
         limit: Of the ratio.
         clock: Which seconds count: the processor's, but where other processes work, too.
     """
@@ -210,7 +210,7 @@ RATIOS = {
 
 def main() -> int:
     """Measures and prints; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Holds what edgekit costs against limits.")
+    parser = argparse.ArgumentParser(description="Compare edgekit's cost with limits.")
     parser.add_argument("--only", choices=tuple(RATIOS))
     parser.add_argument("--runs", type=int, default=9)
     given = parser.parse_args()

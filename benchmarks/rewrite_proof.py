@@ -2,7 +2,7 @@
 
     python benchmarks/rewrite_proof.py
 
-Prints seconds on this machine; they are no test and depend on what else it does.
+Prints seconds on this machine; they are no test and depend on its other work.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Prints nodes, steps, wall-clock and processor seconds of one whole rewriting (search, proofs,
 judging, the emitted model) for a Jetson AGX Orin in FP16; loading is not in them. They are no test
-and depend on what else the machine does. Processor seconds seen on a server shared with other work
-(two slow cores; wall-clock time says nothing there):
+and depend on the machine's other work. Processor seconds seen on a server shared with other work
+(two slow cores; wall-clock time has no meaning there):
 
     shuffle        10000 nodes,  4000 steps  6.8 s
     channels-last  10000 nodes, 10998 steps  7.9 to 8.8 s
@@ -53,7 +53,7 @@ class Net:
         return len(self._nodes)
 
     def add(self, op: str, *others: str, of: str | list[str] = "", **attributes: Any) -> str:
-        """Appends a node that reads ``of`` (what was written last without) and ``others``."""
+        """Appends a node that reads ``of`` (the last output without) and ``others``."""
         read = [of] if isinstance(of, str) else of
         inputs = [*(name or self.last for name in read), *others]
         self.last = f"t{len(self)}"
@@ -134,7 +134,7 @@ def channels_last(nodes: int) -> Net:
 
 
 def moves(nodes: int) -> Net:
-    """Transpositions and reshapes around element-wise operators, and nothing else."""
+    """Transpositions and reshapes around element-wise operators only."""
     net = Net(1, 14, 14, 8)
     while len(net) < nodes:
         net.add("Transpose", perm=[0, 3, 1, 2])

@@ -4,10 +4,10 @@
 
 The naive way builds the network with one kernel in INT8 and all others in FP32 and compares it with
 FP32 (edgekit.build's build_reference and accuracy), for each kernel anew. A lean one would at least
-keep the FP32 results: its figure leaves out what FP32 takes. Both are run for ``--naive`` kernels,
-spread evenly over the ranking, and scaled up to all of them. They are no test and depend on what
-else the machine does, so processor seconds are what counts. Seen on a server shared with other work
-(two slow cores):
+keep the FP32 results: its figure leaves out the time of FP32. Both are run for ``--naive`` kernels,
+spread evenly over the ranking, and scaled up to all kernels. They are no test and depend on the
+machine's other work, so processor seconds count. Seen on a server shared with other work (two slow
+cores):
 
     light_squeezenet, 38 INT8 kernels, 4 inputs
     one pass                 1.9 s of processor, peak 473 MB
@@ -43,7 +43,7 @@ from edgekit.reference.build import build_reference
 from edgekit.reference.sensitivity import analyse
 from edgekit.targets.loader import get
 
-# in a build in which their neighbours are FP32 they move floats, so nothing can be compared there
+# in a build in which their neighbours are FP32 they move floats, so there is no comparison
 MOVES = {"CONCATENATION", "RESIZE", "SHUFFLE", "SLICE"}
 
 

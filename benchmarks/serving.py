@@ -1,10 +1,10 @@
-"""What a server adds to a call: round trips beside the same model in the caller's process.
+"""The time that a server adds to a call: round trips beside the same model in the caller's process.
 
     python benchmarks/serving.py
 
-A tiny network, and one that takes 600 KB and does next to nothing with them, on this machine's
-processor by the reference backend with one thread. Both ways take turns, so that what else the
-machine does hits both; the median, the 99th percentile and the best of all calls are printed.
+A tiny network, and one that takes 600 KB and does almost no work, on this machine's
+processor by the reference backend with one thread. Both ways take turns, so that other work of the
+machine hits both; the median, the 99th percentile and the best of all calls are printed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/solver.py [--seeds 2] [--seconds 60] [--only 50-pool|150|400|500]
 
-Prints wall-clock and processor seconds on this machine (they depend on what else it does; CP-SAT
+Prints wall-clock and processor seconds on this machine (they depend on its other work; CP-SAT
 works in another process, whose time is not in the second figure), the value, the proven gap, and
 the steps on each device. The graphs are those of tests/solver/layered.py.
 """

@@ -1,9 +1,9 @@
-"""How long edgekit takes: to start, for every step of a run, and for a run with nothing new.
+"""How long edgekit takes: to start, for every step of a run, and for a run without new work.
 
     python benchmarks/steps.py [CONFIG]
 
-Prints seconds on this machine; they are no test and depend on what else it does. Everything is
-done in a temporary cache, so nothing is reused from earlier runs.
+Prints seconds on this machine; they are no test and depend on its other work. The cache is a
+temporary one, so no result of earlier runs is reused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time and memory of `edgekit trace` on a large Nsight Systems export.
 
 python benchmarks/trace_speed.py [KERNELS] writes an export with that many launches and kernels
-(500,000 by default: a million rows) and prints what making a trace of it takes.
+(500,000 by default: a million rows) and prints the time and memory for its trace.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder) / "large.sqlite", Path(folder) / "trace.json"
         child = os.fork()
-        if not child:  # what writing takes is not counted
+        if not child:  # the time of writing is not counted
             write(path, kernels)
             os._exit(0)
         os.waitpid(child, 0)

@@ -5,7 +5,7 @@
 Starts edgekit's own sshd on loopback and sends a bundle of MEGABYTES (500 unless given) of random
 weights, the same bytes as one file with ``scp -O`` and the same cipher, and to ``cat`` through a
 plain channel of paramiko's, in turn, RUNS times (5 unless given). Prints seconds, rates and their
-medians. scp and cat make nothing durable and check no digest; edgekit does both. Then: 1,000 blobs
+medians. scp and cat sync no file and check no digest; edgekit does both. Then: 1,000 blobs
 of 4 KB.
 
 Exit status 1 when the median rate is below 120 MB/s; on a machine that is too slow or too busy for

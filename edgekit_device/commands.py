@@ -166,7 +166,7 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
 
 
 def _add_moving(commands: CommandAdder) -> None:
-    commands.add("hello", "board.identity.do_hello", "show what this board is")
+    commands.add("hello", "board.identity.do_hello", "describe this board")
     parser = commands.add(
         "probe", "board.probe.do_probe", "show everything about this board that a build needs"
     )
@@ -183,7 +183,7 @@ def _add_moving(commands: CommandAdder) -> None:
         "--watch-stdin", type=count, default=None, metavar="BYTES", help="as of bench"
     )
     parser = commands.add(
-        "setup", "board.setup.do_setup", "show what an account needs of root, or set it up"
+        "setup", "board.setup.do_setup", "show the changes that need root, or make them"
     )
     parser.add_argument("--apply", action="store_true", help="set it up")
     parser.add_argument("--undo", action="store_true", help="undo it")
@@ -198,7 +198,7 @@ def _add_moving(commands: CommandAdder) -> None:
     parser.add_argument("--trust-unsigned", action="store_true")
     parser = commands.add("offer", "release.offer.do_offer", "announce a bundle, JSON on stdin")
     parser.add_argument("--trust-unsigned", action="store_true")
-    parser.add_argument("--hello", action="store_true", help="also show what this board is")
+    parser.add_argument("--hello", action="store_true", help="also describe this board")
     commands.add("receive", "store.transfer.do_receive", "receive blobs on stdin")
     commands.add("fetch", "store.transfer.do_fetch", "send blobs, JSON list of digests on stdin")
     parser = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
@@ -276,7 +276,7 @@ def _add_deploying(commands: CommandAdder) -> None:
     other = commands.add(
         "rehearse",
         start + "do_rehearse",
-        "show what trust and install would change, JSON on stdin",
+        "show the changes that trust and install would make, JSON on stdin",
         "optional",
     )
     for each in (parser, other):

@@ -314,7 +314,7 @@ def read_kept(path: Path, most: int = _MOST_KEPT) -> bytes:
 def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
     if stat.S_ISLNK(facts.st_mode):
         raise DeviceError(
-            "a link is in the place of what edgekit keeps",
+            "a link is in the place of a file or folder of edgekit",
             code="root.link",
             where=str(path),
             hint="remove it; only ROOT as a whole (root: PATH) and its blobs may be elsewhere",
@@ -324,7 +324,7 @@ def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
             "it belongs to another account (number {})".format(facts.st_uid),
             code="root.owner",
             where=str(path),
-            hint="whoever can change it controls what this board runs: sudo chown -R {} {}".format(
+            hint="whoever can change it controls this board's releases: sudo chown -R {} {}".format(
                 os.geteuid(), path
             ),
         )
@@ -333,7 +333,7 @@ def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
             "other accounts can change it (mode {:o})".format(facts.st_mode & 0o7777),
             code="root.writable",
             where=str(path),
-            hint="whoever can change it controls what this board runs: chmod -R go-w {}".format(
+            hint="whoever can change it controls this board's releases: chmod -R go-w {}".format(
                 path
             ),
         )
@@ -341,7 +341,7 @@ def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
 
 @dataclass(frozen=True)
 class Extent:
-    """A file, or a part of it.
+    """A file, or a part of a file.
 
     Attributes:
         path: The file.
@@ -376,7 +376,7 @@ class Extent:
 def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
     import mmap
 
-    # private pages cost almost nothing until they are written, unlike shared pages or a bytearray
+    # private pages cost almost no time until they are written, unlike shared pages or a bytearray
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -1,7 +1,7 @@
 """Reads one TensorRT bindings package in a process of its own: names, signatures, enum members.
 
 Usage: _bindings_child.py FOLDER MODULE [LOADER]: prints JSON. With LOADER (the folder that holds
-edgekit_device) it also makes what the loader derives from the bindings' classes.
+edgekit_device) it also makes the classes that the loader derives from the bindings' classes.
 """
 
 import importlib
@@ -64,10 +64,10 @@ def read(module: Any) -> dict[str, Any]:
 
 
 def derive(module: Any) -> list[str]:
-    """Returns what the loader derives from the bindings' classes and values.
+    """Makes the classes that the loader derives from the bindings' classes and values.
 
     Returns:
-        The names of the classes that were made; an exception says that the bindings refuse one.
+        The names of the classes that were made; an exception means that the bindings refuse one.
     """
     import numpy as np
 
@@ -104,7 +104,7 @@ def derive(module: Any) -> list[str]:
 
 
 def main(folder: str, name: str, loader: str = "") -> None:
-    """Imports package `name` of `folder` and prints what it has."""
+    """Imports package `name` of `folder` and prints its classes and functions."""
     sys.path.insert(0, folder)
     module = importlib.import_module(name)
     answer = {"version": module.__version__, "symbols": read(module), "derived": []}

@@ -1,4 +1,4 @@
-"""What must hold between the board's code, the declared names and what a release has.
+"""Rules between the board's code, the declared names and the names of a release.
 
 A release's names are a mapping as in tests/data/tensorrt_api: name -> kind, sig, value, lean.
 """

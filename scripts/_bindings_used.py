@@ -1,7 +1,7 @@
 """Which TensorRT names the board's code uses: read from its syntax trees.
 
-`trt.X.Y` says its class itself. Of any other attribute the tree cannot say whose it is, so
-tests/data/tensorrt_api/used.yaml declares them, and what it leaves out is found here.
+`trt.X.Y` names its class. Of any other attribute the tree does not show the class, so
+tests/data/tensorrt_api/used.yaml declares them, and undeclared ones are found here.
 """
 
 from __future__ import annotations

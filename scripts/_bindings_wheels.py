@@ -1,7 +1,7 @@
-"""Published TensorRT bindings: fetched as wheels, imported against empty stand-in libraries.
+"""Published TensorRT bindings: fetched as wheels, imported against empty substitute libraries.
 
-The bindings hold no GPU code and link only to TensorRT's own libraries, so libraries that define
-the functions they ask for, and do nothing, let every class and signature be read without a GPU.
+The bindings hold no GPU code and link only to TensorRT's own libraries, so libraries with empty
+functions of the needed names let every class and signature be read without a GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SYMBOLS = ["createInferRuntime_INTERNAL", "createInferRefitter_INTERNAL", "getP
 
 
 class Unavailable(Exception):
-    """No registry, no compiler, or no wheel for this Python: nothing can be checked."""
+    """No registry, no compiler, or no wheel for this Python: no release can be checked."""
 
 
 def fetch(requirement: str, cache: Path) -> Path:
@@ -86,7 +86,7 @@ def fetch(requirement: str, cache: Path) -> Path:
 
 
 def read(folder: Path, release: str, flavour: str, loader: Path) -> dict[str, Any]:
-    """What `_bindings_child.py` reads of the package in `folder`.
+    """Returns the output of `_bindings_child.py` for the package in `folder`.
 
     Raises:
         Unavailable: There is no C compiler.
@@ -94,7 +94,7 @@ def read(folder: Path, release: str, flavour: str, loader: Path) -> dict[str, An
     """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise Unavailable("no C compiler for the stand-in libraries")
+        raise Unavailable("no C compiler for the substitute libraries")
     name = next(name for name in os.listdir(folder) if name.endswith("_bindings"))
     with tempfile.TemporaryDirectory() as work:
         while len(_SYMBOLS) < _MOST_SYMBOLS:

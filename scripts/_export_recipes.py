@@ -37,7 +37,7 @@ class Recipe:
     """How one export is made.
 
     Attributes:
-        family: What the network is for.
+        family: The network's task.
         package: The PyPI package with the network's code.
         make: Returns a PyTorch module, or the ONNX file's bytes.
         inputs: Shape by input name; for a module only.
@@ -232,7 +232,7 @@ for kind, dynamo, opset, size in [
 
 
 def yolo(file: str, **options: Any) -> Make:
-    """What Ultralytics' own exporter writes of one of its YAML files."""
+    """The export of one of Ultralytics' YAML files by its own exporter."""
 
     def make() -> bytes:
         os.environ["YOLO_AUTOINSTALL"] = "false"
@@ -553,7 +553,7 @@ for name, file, rows, columns in [
 
 
 def keras(kind: str, size: int, opset: int, **options: Any) -> Make:
-    """What tf2onnx writes of a network of keras.applications."""
+    """The export of a network of keras.applications by tf2onnx."""
 
     def make() -> bytes:
         import keras

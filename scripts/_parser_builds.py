@@ -46,7 +46,7 @@ RANGES = {
 }
 #: Builder flags that need no GPU, by attempt.
 FLAGS = ((), ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"), ("WEIGHT_STREAMING",))
-# what a configuration can set beside them, for the attempt of this flag
+# settings of a configuration beside them, for the attempt of this flag
 _WITH_SETTINGS = "WEIGHT_STREAMING"
 _VALUES: dict[str, SettingValue] = {
     "optimization_level": 2,
@@ -80,11 +80,11 @@ _HELD = {
     "profiling_verbosity": "NONE",
 }
 _SET_FLAGS = ("SPARSE_WEIGHTS", "EDITABLE_TIMING_CACHE")
-_SCALE = 0.05  # of every tensor: what is built depends on where the scales stand alone
+_SCALE = 0.05  # of every tensor: the built layers depend on the places of the scales alone
 
 
 def type_model(model: Model, precision: str) -> Model:
-    """The model in FP16, or with Q/DQ nodes around what runs in INT8."""
+    """The model in FP16, or with Q/DQ nodes around the layers that run in INT8."""
     network = layers(model)
     floats = [name for name, tensor in network.tensors.items() if tensor.dtype == "float32"]
     scales = dict.fromkeys(floats, _SCALE) if precision == "int8" else {}
@@ -92,7 +92,7 @@ def type_model(model: Model, precision: str) -> Model:
 
 
 def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> list[Difference]:
-    """Builds a typed model with each of :data:`FLAGS`; what is not as a job expects."""
+    """Builds a typed model with each of :data:`FLAGS`; returns deviations from a job's result."""
     path = folder / "typed.onnx"
     save(model, path)
     plain = _make_spec(model)
@@ -193,7 +193,7 @@ def build_range(
 
 
 def _all_settings() -> tuple[Setting, ...]:
-    """What the table makes of every key that the newest release has, with edgekit's own checks."""
+    """The table's settings for every key of the newest release, with edgekit's own checks."""
     case = SettingsCase(
         on=release("11.4"),
         target=get("jetson-agx-thor"),

@@ -1,4 +1,4 @@
-"""Compares what it is told on standard input, with NVIDIA's module in this process.
+"""Runs comparisons read from standard input, with NVIDIA's module in this process.
 
 Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "flow NAME", "node MODULE",
 "build NAME fp16", "range NAME int8", "questions") and answers each with a line of JSON. A crash of
@@ -108,7 +108,7 @@ def _compare_answers(trt: Any) -> tuple[list[Difference], Counter[str]]:
     return found, Counter(questions=len(theirs))
 
 
-# what libraries print belongs to no answer
+# output of libraries belongs to no answer
 _OUT = os.fdopen(os.dup(1), "w")
 
 

@@ -19,13 +19,13 @@ class Row(BaseModel):
     """Differences with one reason. Texts are patterns as the shell has them.
 
     Attributes:
-        check: What was compared, as ``Difference.check``.
+        check: The compared property, as ``Difference.check``.
         operator: The ONNX operators, or the question.
         where: Names of the models, with the node or tensor after ": ".
-        ours: What edgekit says.
-        theirs: What NVIDIA's module says.
+        ours: edgekit's answer.
+        theirs: The answer of NVIDIA's module.
         kind: "newer" (the parser is newer than the one that edgekit follows), "rtx" (TensorRT for
-            RTX differs from TensorRT), "definition" (both say the same in other words) or "gap"
+            RTX differs from TensorRT), "definition" (both mean the same in other words) or "gap"
             (edgekit is wrong and not mended yet).
         reason: Why both are right.
         rare: Whether a run may be without such a difference.

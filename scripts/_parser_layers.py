@@ -64,7 +64,7 @@ OURS: dict[str, tuple[str, ...]] = {
     "TOPK": ("axis", "k", "function"),
     "UNARY": ("function",),
 }
-# parameters that an activation's function has; of other functions they mean nothing
+# parameters that an activation's function has; of other functions they have no meaning
 _USED = {
     "CLIP": ("alpha", "beta"),
     "LEAKY_RELU": ("alpha",),

@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 _CASES = "onnx.backend.test.case.node"
-# files of seeded weights; those of larger networks take seconds to write and nothing is left to
-# compare that a smaller one of their kind does not have
+# files of seeded weights; those of larger networks take seconds to write, and a smaller network of
+# their kind has every comparison
 _LARGEST = 130 << 20
 # these compute their expected values for seconds, of which only the shapes are needed here
 _POOLS = frozenset({"averagepool", "lppool", "maxpool"})

@@ -1,4 +1,4 @@
-"""Compares edgekit's layers of a model with the network that NVIDIA's parser makes of it."""
+"""Compares edgekit's layers of a model with the network that NVIDIA's parser makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONDITION = {"CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT"}
 # operators that only give a tensor another shape; the builder erases their layers
 _SHAPING = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 _SHUFFLES = {"SHUFFLE", "SQUEEZE", "UNSQUEEZE"}
-# what the parser writes around a node's own layer: constants, broadcasts, computed shapes
+# layers that the parser writes around a node's own layer: constants, broadcasts, computed shapes
 _AROUND = {"CONSTANT", *_SHUFFLES}
 
 
@@ -36,11 +36,11 @@ class Difference:
     """A difference between edgekit and NVIDIA's parser.
 
     Attributes:
-        check: What was compared: accepted, kinds, parameters, tensors, constants, map, build or
+        check: The compared property: accepted, kinds, parameters, tensors, constants, map, build or
             answers.
         operator: The ONNX operator; for answers the question.
-        ours: What edgekit says.
-        theirs: What NVIDIA's module says.
+        ours: edgekit's answer.
+        theirs: The answer of NVIDIA's module.
         where: The model's name, and the node or the tensor.
     """
 

@@ -1,6 +1,6 @@
 """Questions that NVIDIA's module and the tests' double are asked: both must answer alike.
 
-Each question is a function of a module and of what was logged; its answer is plain JSON. An
+Each question is a function of a module and of the logged messages; its answer is plain JSON. An
 exception is an answer too: its type.
 """
 
@@ -26,7 +26,7 @@ _least, _best, _most = [(size, 3, 8, 8) for size in (1, 4, 8)]
 
 
 class Asked:
-    """A module with a builder, a network and a configuration that nothing was done to.
+    """A module with a builder, a network and a configuration, all unchanged.
 
     Attributes:
         trt: The module.
@@ -59,7 +59,7 @@ class Asked:
 
     def severities(self) -> list[str]:
         """Severities that are no news, each once."""
-        # a machine without a GPU says so at every error
+        # a machine without a GPU logs that at every error
         said = {severity for severity, text in self.said if "cudaError" not in text}
         return sorted(said - {"INFO", "VERBOSE"})
 

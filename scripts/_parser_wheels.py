@@ -1,7 +1,7 @@
 """NVIDIA's own ONNX parser and builder: TensorRT for RTX, which parses and builds without a GPU.
 
-The wheels are NVIDIA's, under NVIDIA's licence: they are fetched into a folder of the job and
-nothing of them is kept, shipped or committed.
+The wheels are NVIDIA's, under NVIDIA's licence: they are fetched into a folder of the job, and no
+file from them is kept, shipped or committed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Unavailable(Exception):
 
 
 def fetch(folder: Path) -> None:
-    """Installs the wheels of :data:`RELEASE` into a folder, without what they depend on.
+    """Installs the wheels of :data:`RELEASE` into a folder, without their dependencies.
 
     Raises:
         Unavailable: pip cannot get them.

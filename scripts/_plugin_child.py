@@ -31,7 +31,7 @@ FIELDS = ("kernel", "stride", "padding")
 
 
 class Pool(trt.IPluginV3, trt.IPluginV3OneCore, trt.IPluginV3OneBuild, trt.IPluginV3OneRuntime):
-    """The plugin as a builder without a GPU needs it: it computes nothing."""
+    """The plugin as a builder without a GPU needs it: without computation."""
 
     def __init__(self, pairs: dict[str, list[int]]) -> None:
         trt.IPluginV3.__init__(self)
@@ -107,7 +107,7 @@ def fields(pairs: dict[str, list[int]]) -> Any:
 
 
 def main(which: str) -> dict[str, Any]:
-    """Returns what registry, parser and builder made of it."""
+    """Returns the results of registry, parser and builder."""
     logger = trt.Logger(trt.Logger.ERROR)
     registry = trt.get_plugin_registry()
     creator = Creator()

@@ -113,8 +113,8 @@ def detr_loadables(network: Network, precision: str) -> list[tuple[str, ...]]:
     """Returns TensorRT 10.3's loadables, according to its log's summary.
 
     The backbone, and in every encoder and decoder layer the projections of its self-attention that
-    stand side by side: three in FP16, two in INT8. Three more of its 16 loadables are small and
-    left out here.
+    are side by side: three in FP16, two in INT8. Three more of its 16 loadables are small and left
+    out here.
     """
     layers = network.layers
     neck = next(i for i, x in enumerate(layers) if x.kind == "SHUFFLE") - 1

@@ -3,7 +3,7 @@
 They need no weights and no ONNX file: ResNet-50, 101 and 152 (He et al., 2015, stride in the
 3x3 convolution), AlexNet (Krizhevsky et al., 2012, Caffe's with two groups), GoogLeNet (Szegedy et
 al., 2014, table 1), SSD with MobileNet-v1 at 300 x 300 (Howard et al., 2017; Liu et al., 2015,
-heads of the TensorFlow detection zoo, 91 classes) and single operations. More classifiers stand in
+heads of the TensorFlow detection zoo, 91 classes) and single operations. More classifiers are in
 anchor_classifiers.py.
 """
 
@@ -75,7 +75,7 @@ class Graph:
         return self.gated(y)
 
     def gated(self, x: str, function: str = "SIGMOID") -> str:
-        """A tensor times an activation of it: SiLU, or HardSwish by ``HARD_SIGMOID``."""
+        """A tensor times its own activation: SiLU, or HardSwish by ``HARD_SIGMOID``."""
         shape = self.tensors[x].shape
         y = self.add("ACTIVATION", (x,), shape, function=function)
         return self.add("ELEMENTWISE", (x, y), shape, function="PROD")

@@ -196,10 +196,10 @@ class Yolo11(Transformer):
 def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     """YOLO11 ``n`` to ``x`` with box decoding, at size x size.
 
-    ``n_dla``: with C2DLA and three raw maps, all of it on a DLA (yolo11_dla in anchors.yaml).
-    ``n_backbone``, ``n_neck`` and ``n_classes``: what three of the loadables hold that TensorRT
-    made of it: up to the first product of the attention, from the second one to the boxes, and
-    the towers that find the classes.
+    ``n_dla``: with C2DLA and three raw maps, wholly on a DLA (yolo11_dla in anchors.yaml).
+    ``n_backbone``, ``n_neck`` and ``n_classes``: the contents of three of TensorRT's loadables: up
+    to the first product of the attention, from the second one to the boxes, and the towers that
+    find the classes.
     3.2, 10.8, 34.0, 43.5, 97.5 GMAC for n, s, m, l, x at 640 x 640.
     """
     scale, _, variant = name.partition("_")

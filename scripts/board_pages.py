@@ -1,4 +1,4 @@
-"""The pages about what crosses the wire: the board's commands and the bundle's manifest.
+"""The pages about the documents on the wire: the board's commands and the bundle's manifest.
 
 Their text is in ``scripts/data/``; commands, options and classes come from the code.
 """

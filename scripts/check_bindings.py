@@ -3,11 +3,12 @@
 
 scripts/check_bindings.py [--cache FOLDER]
 
-Downloads the bindings of every sampled release for this Python (pip's own settings say from where),
-imports each in a process of its own against empty stand-in libraries, and checks that every name,
-keyword and enum member that edgekit_device uses exists where it is used, that the loader's logger
-and recorder can be derived from the real classes, and that tests/data/tensorrt_api says the truth.
-Without a registry, a wheel for this Python or a C compiler it says so and exits with 0.
+Downloads the bindings of every sampled release for this Python (from the index of pip's own
+settings), imports each in a process of its own against empty substitute libraries, and checks that
+every name, keyword and enum member that edgekit_device uses exists where it is used, that the
+loader's logger and recorder can be derived from the real classes, and that tests/data/tensorrt_api
+is true. Without a registry, a wheel for this Python or a C compiler it prints the reason and exits
+with 0.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main() -> int:
         except Unavailable as reason:
             print(f"bindings: skipped {release} {flavour}: {reason}")
             if not checked:
-                break  # no registry: the others would wait for nothing
+                break  # no registry: the others would wait in vain
             continue
         except RuntimeError as failed:
             wrong.append(str(failed))
@@ -73,7 +74,7 @@ def main() -> int:
     if checked:
         print(f"bindings: {amount} names of TensorRT checked in: {', '.join(checked)}")
     else:
-        print("bindings: skipped, nothing was checked")
+        print("bindings: skipped, no release was checked")
     return 1 if wrong else 0
 
 

@@ -5,12 +5,12 @@ scripts/check_parser.py [--wheels FOLDER] [--only KIND] [--jobs N]
 
 Fetches TensorRT for RTX (parser and builder of TensorRT 11, without a GPU) into a temporary folder.
 On real exports, networks with loops and conditionals, and the onnx package's tests of nodes it
-compares what is accepted and refused, the layers by node, their parameters, shapes and types, kept
-constants, and what edgekit_device finds in the network. It builds edgekit's typed FP16 and INT8
-models, of one shape and of a range, and asks the tests' double what it asks NVIDIA's module. Every
-difference stands in scripts/data/parser-differences.yaml with its reason: one that does not, and a
-row that no difference needs, fail. Where the registry has no such wheels it says so and exits with
-0.
+compares the nodes accepted and refused, the layers by node, their parameters, shapes and types,
+kept constants, and the network as edgekit_device reads it. It builds edgekit's typed FP16 and
+INT8 models, of one shape and of a range, and asks the tests' double the same questions as NVIDIA's
+module. Every difference is in scripts/data/parser-differences.yaml with its reason: one that is
+missing there, and a row that no difference needs, fail. Where the registry has no such wheels it
+prints that and exits with 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from _parser_known import read_rows, sort_out
 from _parser_wheels import Unavailable, fetch
 
 HERE = Path(__file__).resolve().parent
-_QUESTIONS = "questions"  # of a child that did nothing before
+_QUESTIONS = "questions"  # of a fresh child
 # of the clock, for a task that waits for ever; a child bounds its own work, whatever else runs
 _SECONDS = 900
 

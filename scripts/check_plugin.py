@@ -6,7 +6,7 @@ scripts/check_plugin.py [--wheels FOLDER] [--library libcustom_pool.so]
 Fetches TensorRT for RTX (TensorRT 11's API, without a GPU) into a temporary folder. Child processes
 register CustomPool, as a Python plugin or from the C++ plugin's library, and parse and build
 examples/plugin/lenet.onnx; without the plugin the board and the parser must refuse it. Where
-the registry has no such wheels it says so and exits with 0.
+the registry has no such wheels it prints that and exits with 0.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from _parser_wheels import Unavailable, fetch
 
 HERE = Path(__file__).resolve().parent
-# what the parser opens when it has made a plugin; the wheel has the library under another name,
-# and without it the process ends in std::terminate
+# the library that the parser opens when it has made a plugin; the wheel has the library under
+# another name, and without it the process ends in std::terminate
 OPENED, SHIPPED = "libtensorrt_rtx.so", "tensorrt_rtx_libs/libtensorrt_rtx.so.1"
 _SECONDS = 300
 

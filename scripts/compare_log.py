@@ -2,8 +2,8 @@
 
     scripts/compare_log.py LOG [--target BOARD] [--save MODEL.onnx]
 
-The network is rebuilt from what the ONNX parser wrote into the log (names, shapes, constants
-without their values), judged, and compared with what the builder did: layers, loadables, memory
+The network is rebuilt from the ONNX parser's lines of the log (names, shapes, constants
+without their values), judged, and compared with the builder's result: layers, loadables, memory
 pools. The log may be packed with gzip; of several builds the first is read.
 """
 
@@ -53,7 +53,7 @@ _TYPES = {
     "UINT8": TensorProto.UINT8,
     "BF16": TensorProto.BFLOAT16,
 }
-_OPSET = 17  # where the log does not say it
+_OPSET = 17  # if the log does not have it
 # since these opsets the axes are an input
 _AXES_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 _AXES_INPUT_OF_REDUCTIONS = 18
@@ -88,7 +88,8 @@ def read_model(lines: Iterable[str]) -> onnx.ModelProto:
     """Returns the ONNX model that a log's parser read; every weight is one.
 
     Raises:
-        ValueError: The log has no lines of the parser, or a shape that does not tell an attribute.
+        ValueError: The log has no lines of the parser, or a shape that does not determine an
+            attribute.
     """
     nodes, outputs, opset = _read_nodes(lines)
     if not nodes:
@@ -102,7 +103,8 @@ def read_model(lines: Iterable[str]) -> onnx.ModelProto:
         for index, tensor in enumerate(node.inputs):
             if tensor.name in written or tensor.name in known or tensor.name in fed:
                 continue
-            # a network is fed images or tokens first; what else nobody writes is a constant
+            # a network is fed images or tokens first; any other tensor without a writer is a
+            # constant
             if index == 0 and node is nodes[0]:
                 fed[tensor.name] = tensor
             else:
@@ -180,7 +182,7 @@ def _make_constant(tensor: _Tensor, weights: list[onnx.NodeProto]) -> onnx.Tenso
 
 
 def _complete_node(node: _Node, known: dict[str, onnx.TensorProto], opset: int) -> None:
-    """Adds the attributes that shapes tell, and the values of the shapes that a node reads."""
+    """Adds the attributes that shapes determine, and the values of the shapes that a node reads."""
     source, target = node.inputs[0].shape, node.outputs[0].shape
 
     def give(index: int, values: Iterable[int]) -> None:

@@ -134,7 +134,7 @@ def _summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         "fitted": "networks, by the constants as they are",
         "without_network": "networks, by constants fitted without their family",
         "without_board": "networks, by constants fitted without their board",
-        "automatic": "what TensorRT placed by itself",
+        "automatic": "networks that TensorRT placed by itself",
         "operations": "single operations",
     }
     lines = [
@@ -186,7 +186,7 @@ def _origin(name: str, source: dict[str, Any]) -> str:
 def _fitted(family: str, kind: str, name: str, value: Any) -> str:
     """Returns "fitted", by type where only some are, and where the fit stopped at a limit."""
     of_fit = {*FITTED.get(family, ()), *FITTED[f"{family}.{kind}"]}
-    of_fit |= {"broken"} if kind == "ampere" else set()  # the one board with rows of it
+    of_fit |= {"broken"} if kind == "ampere" else set()  # the one board with such rows
     said = []
     for part, number in value.items() if isinstance(value, dict) else [("", value)]:
         how = "fitted" if f"{name}.{part}".rstrip(".") in of_fit else "assumed"
@@ -203,7 +203,7 @@ def _sources() -> str:
     )
     return (
         f"{used}\n{len(data['excluded'])} more published figures were found and not used, before "
-        "any of them was compared\nwith the model. `targets/costs/anchors.yaml` lists them with "
+        "any figure was compared\nwith the model. `targets/costs/anchors.yaml` lists them with "
         "the reasons (`excluded`).\n"
     )
 
@@ -248,7 +248,7 @@ def _energies() -> str:
         names = ("GPU", "DLA0")
         us = anchor.predict(current_constants())
         loads = (us, 0.0) if row["device"] == "GPU" else (0.0, us)
-        # a single engine at a time shares nothing
+        # without the addition for concurrent work: one engine runs at a time
         watts = [model.watts(name, "") for name in names]
         found = sum(load * w for load, w in zip(loads, watts, strict=True)) / 1e3
         if rate:
@@ -402,5 +402,5 @@ def _round_table(
     spread = Spread([error for _, error in scored])
     return (
         f"- Scoring {number}, {spread.rows} rows: {spread}.\n"
-        f"  {sum(inside)} of them ({100 * sum(inside) / spread.rows:.0f} %) lie in the 80 % band.\n"
+        f"  {sum(inside)} of them ({100 * sum(inside) / spread.rows:.0f} %) are in the 80 % band.\n"
     )

@@ -34,7 +34,7 @@ from edgekit.targets.releases import parse_version, supports_dla
 from edgekit_device.protocol.codec import write
 
 SCHEMA: Final = "edgekit.dla-support/1"
-# by what a rule's check compares
+# by the quantity that a rule's check compares
 _UNITS = {
     "batches": "images",
     "bytes": "bytes",
@@ -85,11 +85,11 @@ class Side(OpenDocument):
 
 
 class Dispute(OpenDocument):
-    """What sources leave open or contradict; only a board settles it."""
+    """A question that sources leave open or contradict; only a board settles it."""
 
     text: str
     sources: list[str] = Field(description="of all sides")
-    sides: list[Side] = Field(description="who says what; at least two")
+    sides: list[Side] = Field(description="the statement of each side; at least two")
 
 
 class Limit(OpenDocument):
@@ -101,7 +101,7 @@ class Limit(OpenDocument):
         description="range, outside, in, not_in, equal, not_equal, at_most, at_least, below or "
         "whole"
     )
-    value: Any = Field(description="what it is compared with")
+    value: Any = Field(description="the value that it is compared with")
     unit: str | None = Field(description="null where the value has none")
 
 
@@ -141,7 +141,7 @@ class Support(OpenDocument):
     tensorrt: list[str]
     status: Literal["runs", "limits", "disputed", "composed", "folded", "never"] = Field(
         description="runs: only the rules for every layer (`general`) apply; limits: within its "
-        "rules; disputed: some source says no; composed: TensorRT's parser writes several layers, "
+        "rules; disputed: a source denies it; composed: TensorRT's parser writes several layers, "
         "each with its own rules; folded: computed at build time, no layer; never: GPU"
     )
     decided_by: list[str] = Field(description="rules that refuse or dispute it")
@@ -152,9 +152,11 @@ class OperatorRow(OpenDocument):
 
     operator: str
     layers: list[str] = Field(description="TensorRT layer types; empty where the DLA has none")
-    since: str | None = Field(description="first TensorRT release with it on the DLA, where known")
-    matrix: str | None = Field(description="what NVIDIA's operator matrix says; null: no row")
-    verdict: str = Field(description="what `edgekit check` makes of it")
+    since: str | None = Field(
+        description="first TensorRT release with the operator on the DLA, where known"
+    )
+    matrix: str | None = Field(description="NVIDIA's operator matrix; null: no row")
+    verdict: str = Field(description="the verdict of `edgekit check`")
     rules: list[str]
     instead: str = Field(description="what to do where it does not run; may be empty")
     support: list[Support]
@@ -163,7 +165,7 @@ class OperatorRow(OpenDocument):
 
 
 class DrivenBy(OpenDocument):
-    """A range of TensorRT releases; ``until`` is no part of it."""
+    """A range of TensorRT releases; ``until`` is not included."""
 
     since: str
     until: str | None
@@ -217,7 +219,7 @@ class MatrixRow(OpenDocument):
 
 
 class DlaSupport(OpenDocument):
-    """What runs on the DLA of NVIDIA's Jetson modules, rule by rule, with sources."""
+    """The support of the DLA of NVIDIA's Jetson modules, rule by rule, with sources."""
 
     schema_: Literal["edgekit.dla-support/1"] = Field(alias="schema")
     version: str = Field(description="of the data; raised whenever a fact changes")
@@ -407,9 +409,9 @@ def _kind(family: str) -> str:
 
 @cache
 def _decided_by_operator(name: str) -> Mapping[str, str]:
-    """What the layer that TensorRT's parser writes for an operator has whatever its attributes are.
+    """Properties of the layer that TensorRT's parser writes for an operator, for any attributes.
 
-    Of the families whose layers the operator alone decides; nothing for the others.
+    Of the families whose layers the operator alone decides; empty for the others.
     """
     known = load_rules()
     row = known.operators.get(name)
@@ -570,7 +572,7 @@ def _releases(boards: list[Target]) -> list[ReleaseRow]:
 def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
     for release in jetpacks(board):
         usable, int8, why, rule = _usable(board, release)
-        # what the answer rests on comes first
+        # the sources of the answer come first
         sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
         sources += _board_sources([*release.source, *board.dla.source])
         for version in release.versions:

@@ -28,11 +28,11 @@ _STATUS = {"composed": "several layers", "folded": "no layer"}
 _USABLE = {"implicit": "yes, cache", "qdq": "yes, Q/DQ", "none": "no", "unknown": "not known"}
 _FIRST = "general"
 _NOTHING = "nothing to do"
-_INTRODUCTION = """# What runs on the DLA
+_INTRODUCTION = """# Layers that run on the DLA
 
-For everyone who wants to know whether a Jetson module has a usable DLA, and what it runs. The
-[search page](dla-support-search.html) needs no installation: it answers for a module and a JetPack
-release, and filters by operator, rule, TensorRT and precision. On a machine with edgekit:
+For everyone who wants to know whether a Jetson module has a usable DLA, and which layers it runs.
+The [search page](dla-support-search.html) needs no installation: it answers for a module and a
+JetPack release, and filters by operator, rule, TensorRT and precision. On a machine with edgekit:
 
 ```sh
 edgekit explain Softmax
@@ -67,13 +67,12 @@ for row in database["matrix"]:
   release. `status` is `runs`, `limits` (sizes and parameters decide), `disputed`, `composed`
   (several layers, each with its rules), `folded` (no layer) or `never`.
 - `rules`: text, limit with value and unit, range of releases, fix, sources, and `dispute` with its
-  `sides`: who says what.
-- `boards`, `releases`, `sources`: what the others refer to.
+  `sides`: their statements.
+- `boards`, `releases`, `sources`: the entries that the others refer to.
 """
-_WORDS = """"Disputed" marks what the sources leave open or contradict
-([who says what](#disputes-who-says-what)): only a board settles it. "A risk" leaves the layer on
-the DLA and says what speaks against it. Most rules without "Allowed" are notes: no layer is
-checked.
+_WORDS = """"Disputed" marks rules that the sources leave open or contradict
+([disputes](#disputes)): only a board settles them. "A risk" leaves the layer on the DLA and names
+the risk. Most rules without "Allowed" are notes: no layer is checked.
 """
 
 
@@ -184,14 +183,14 @@ def dla_page() -> str:
         heads, *facts = fact_rows(family) or [()]
         if facts:
             lines += [*table_head(heads), *(table_row(row) for row in facts), ""]
-    lines += ["## Disputes: who says what", "", *_disputes(data, sources), ""]
+    lines += ["## Disputes", "", *_disputes(data, sources), ""]
     lines += ["## The guide of TensorRT 10.7, sentence by sentence", "", *_guide(), ""]
     lines += ["## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
 
 def _disputes(data: DlaSupport, sources: _Sources) -> list[str]:
-    """The disputed rules with what each side says, and its sources."""
+    """The disputed rules with each side's statement and sources."""
     lines = table_head(("Rule", "Sides"))
     for rule in data.rules:
         if rule.dispute:
@@ -205,12 +204,12 @@ def _disputes(data: DlaSupport, sources: _Sources) -> list[str]:
 
 
 def _guide() -> list[str]:
-    """Section 13.2 as a table: what it says, and the rules that hold it."""
+    """Section 13.2 as a table: its sentences, and the rules that hold them."""
     lines = [
-        "Section 13.2, shortened, from `dla/guide.yaml`. A rule of this page that stands with no",
+        "Section 13.2, shortened, from `dla/guide.yaml`. A rule of this page without a",
         "sentence comes from its other sources.",
         "",
-        *table_head(("Section", "The guide says", "Rules")),
+        *table_head(("Section", "The guide", "Rules")),
     ]
     for section in guide():
         for sentence in section.sentences:
@@ -246,7 +245,7 @@ def _scope(rule: Rule) -> str:
 def _operators(rules: Rules, data: DlaSupport, sources: _Sources) -> list[str]:
     numbers = sources.numbers(rules.matrix_sources)
     lines = [
-        f"FP16 and INT8 stand for Orin with TensorRT {_SHOWN} (JetPack 6.2); the search page has",
+        f"FP16 and INT8 are for Orin with TensorRT {_SHOWN} (JetPack 6.2); the search page has",
         "the other releases. TensorRT, From and DLA software are NVIDIA's matrix for Orin",
         f"[{numbers}].",
         '"Limits": sizes and parameters decide, by the rules of the families in the row.',

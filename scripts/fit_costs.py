@@ -1,13 +1,13 @@
 """Checks the cost model on the published measurements, or fits its constants on them.
 
 scripts/fit_costs.py            print every row with its error
-scripts/fit_costs.py --write    leave every network and every board out of a fit once, and keep what
-                                comes out in targets/costs/left_out.yaml and error.yaml (minutes)
+scripts/fit_costs.py --write    leave every network and every board out of a fit once, and keep the
+                                results in targets/costs/left_out.yaml and error.yaml (minutes)
 scripts/fit_costs.py --fit      fit the constants, print them (edit devices.yaml, contention.yaml)
 scripts/fit_costs.py --unseal   score the sealed rows that were not scored before, once, and keep
-                                what comes out
+                                the results
 
-Sealed rows (the rule stands in targets/costs/anchors.yaml) are left out of everything but --unseal.
+Sealed rows (the rule is in targets/costs/anchors.yaml) are left out of everything but --unseal.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ LIMITS = {
     "dla_by_dla": (0.01, 0.5),
     "broken": (1, 8),
 }
-# What a constant is expected to be before any row is looked at, and the logarithmic spread of that
-# (1 unless named): what rows do not decide stays near it, and no fold of a cross-validation begins
-# with what the rows that it leaves out have taught.
+# The expected value of a constant before any row is read, and its logarithmic spread (1 unless
+# named): constants that the rows do not decide stay near it, and no fold of a cross-validation
+# begins with values from the rows that it leaves out.
 EXPECTED = {
     "gpu": {
         "launch_us": 2,
@@ -373,7 +373,7 @@ def family(network: str) -> str:
 
 
 def is_sealed(number: int, row: Mapping[str, Any]) -> bool:
-    """Whether a row, the ``number``-th of the file, is left for the end: the rule stands there."""
+    """Whether a row, the ``number``-th of the file, is left for the end, by that file's rule."""
     rule = cost_data("anchors")["sealing"]
     name = f"edgekit anchors {family(row['network'])} {row['target']}"
     chosen = int.from_bytes(hashlib.sha256(name.encode()).digest(), "big") % rule["one_in"] == 0
@@ -433,7 +433,7 @@ def relative_errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> lis
 
 
 class RowWorks:
-    """What rows ask of devices, as arrays: predicts all rows at once for any constants."""
+    """The work of rows on devices, as arrays: predicts all rows at once for any constants."""
 
     def __init__(self, rows: Sequence[Anchor]) -> None:
         self.rows = rows
@@ -514,7 +514,7 @@ def _arrays(works: Sequence[Any]) -> Any:
 def _kernel_works(
     model: CostModel, device: str, network: Network, kernels: Sequence[LayerKernel]
 ) -> Iterator[tuple[tuple[str, str, str], Any, Any]]:
-    """Yields family, kind and precision, a kernel's work, and what a fused part leaves of it."""
+    """Yields family, kind and precision, a kernel's work, and the rest in a fused part."""
     target, mode = model.target, model.mode
     saved = find_regions(model, network, {}).saved_us if device == "GPU" else {}
     for kernel in kernels:
@@ -571,7 +571,7 @@ def fit(
         works: All rows.
         inside: By row, whether it counts.
         start: Constants, of which those that are not fitted stay.
-        first: Where to begin, at what is expected if None.
+        first: Where to begin, at the expected values if None.
     """
     constants = copy.deepcopy(dict(start))
     expected = np.log(
@@ -654,7 +654,7 @@ def predict_left_out(
 def _places(
     constants: dict[str, Any], group: str, name: str
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yields where a constant stands; that of a whole family stands in each of its kinds."""
+    """Yields the places of a constant; a whole family's is in each of its kinds."""
     name_of_family, _, kind = group.partition(".")
     family_constants = constants[name_of_family]
     for holder in [family_constants[kind]] if kind else family_constants.values():
@@ -711,7 +711,7 @@ def main() -> None:
 
 
 def fit_all(rows: Sequence[Anchor]) -> dict[str, Any]:
-    """Returns constants fitted on all rows, and then what a DLA breaks of a transformer's part."""
+    """Returns constants fitted on all rows, and then a DLA's breaks in a transformer's part."""
     whole = [row for row in rows if "side" not in row.row]
     works = RowWorks(whole)
     constants = fit(works, works.fitted, current_constants())
@@ -785,10 +785,10 @@ class Spread:
 
 
 def error_spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, Spread]:
-    """Returns the errors of networks as fitted and left out, and of what is not left out.
+    """Returns the errors of networks as fitted and left out, and of rows never left out.
 
-    Those of networks are of the same rows: single operations, and what TensorRT placed by itself,
-    stand alone.
+    Those of networks are of the same rows: single operations, and networks that TensorRT placed by
+    itself, are separate.
     """
 
     def of(found_errors: Sequence[float | None], kind: str) -> Spread:
@@ -863,10 +863,10 @@ def count_rows(rows: Sequence[Anchor]) -> Counter[str]:
 
 
 def ratios(rows: Sequence[Anchor]) -> dict[str, tuple[list[float], list[float]]]:
-    """Returns measured over predicted, left out by network and by board, and what each counts for.
+    """Returns measured over predicted, left out by network and by board, and the weight of each.
 
-    Of all rows of networks and by device and precision; rows of one network and setting share
-    what one would count for.
+    Of all rows of networks and by device and precision; rows of one network and setting share the
+    weight of one row.
     """
     groups: dict[str, tuple[list[float], list[float]]] = {}
     counts = row_weights(rows) ** 2
@@ -888,7 +888,7 @@ def ratios(rows: Sequence[Anchor]) -> dict[str, tuple[list[float], list[float]]]
 def error_band(measured: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
     """Returns an interval of ratios with 80 % inside, rounded outwards, with 1 inside.
 
-    At most a tenth lies below and above, in numbers and in what they count for. Few ratios are all
+    At most a tenth is below and above, in numbers and in weight. Few ratios are all
     inside: of n, floor((n + 1) / 10) - 1 are left out at either end (split conformal prediction).
     """
     order = sorted(zip(measured, counts, strict=True))

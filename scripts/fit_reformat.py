@@ -8,8 +8,8 @@ strides do not show; DETR, which most rows come from, has 100 and 850, so each g
 unknown batch gets 1, 100 or 850, whichever fits best.
 
 Thin data: the rates of a type in any pair of layouts are fitted first. A pair's own rate stays
-within a factor of ``SPAN`` of them and is drawn to them by ``PULL``. Where fewer than ``LEAST``
-kernels spend ``NOISE_US`` in it, by the rates of any pair, it is not fitted at all.
+within a factor of ``SPAN`` of the general rates and is drawn to these by ``PULL``. Where fewer than
+``LEAST`` kernels spend ``NOISE_US`` in it, by the rates of any pair, it is not fitted at all.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def solve(
 
     Args:
         rows, batches: The kernels.
-        features: What each one has of each constant.
-        around: The rates of any pair, which the constants keep to; none: they are what is sought.
+        features: The factor of each constant in each kernel.
+        around: The rates of any pair, which the constants keep to; none: they are fitted
+            themselves.
     """
     found = [features(row, batch) for row, batch in zip(rows, batches, strict=True)]
     names = sorted({name for row in found for name in row})
@@ -142,7 +143,7 @@ def fit(rows: Sequence[Row], batches: Sequence[int]) -> tuple[Constants, Constan
 
 
 def predict(fine: Constants, coarse: Constants, features: Features) -> float:
-    """Returns microseconds; what a pair has no constant for takes what it does in any pair."""
+    """Returns microseconds; a pair without a constant takes the constant of any pair."""
     return sum(fine.get(n, coarse.get(general(n), 0.0)) * size for n, size in features.items())
 
 

@@ -1,4 +1,4 @@
-"""Asks a real lean runtime of TensorRT what it does with plans that it must refuse.
+"""Gives a real lean runtime of TensorRT plans that it must refuse.
 
     pip install tensorrt-lean-cu12-libs==V tensorrt-lean-cu12-bindings==V   # with --no-deps
     python scripts/lean_check.py [--json FILE]
@@ -50,7 +50,7 @@ def _forge_plan(
 ) -> bytes:
     """A forged plan: a true header before nonsense.
 
-    ``more`` bytes are what its size says too much, ``platform`` is the tag of another platform.
+    ``more`` bytes are the excess of its recorded size, ``platform`` is the tag of another platform.
     """
     four = (*version, 0, 0, 0)[:4]
     size = 32 + len(body) + more
@@ -157,7 +157,7 @@ def _own_library() -> str:
 
 
 def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[str, ...]]]:
-    """By name: what is done, and the codes that are right where there is a GPU ("" for success)."""
+    """By name: the action, and the codes that are right where there is a GPU ("" for success)."""
     older, newer = (version[0], 0, 1, 6), (version[0], 99, 0, 0)
     onnx, loadable = b"\x08\x08\x12\x06pytest" + _BODY, b"\x10\0\0\0NVDA" + _BODY
     nowhere = "/nowhere/libnvinfer_lean.so"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _HEAD = """# edgekit
 
-> Runs ONNX networks on NVIDIA Jetson boards: says what fits the DLA and why not, rewrites,
+> Runs ONNX networks on NVIDIA Jetson boards: explains which layers fit the DLA, rewrites,
 > calibrates and places layers on GPU and DLA, builds with TensorRT, deploys bundles, measures.
 
 Not on PyPI; install from a checkout: [Install](install.md).
@@ -39,7 +39,7 @@ def llms_page(folder: Path, made: Mapping[str, str]) -> str:
 
     Args:
         folder: Where they are.
-        made: Texts of generated pages by name, which count instead of what is in the folder.
+        made: Texts of generated pages by name, which replace the files of the folder.
     """
     texts = {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ Needs an environment of its own (Python 3.11):
 
 The Keras exports need another one: tensorflow-cpu==2.19.1, tf2onnx==1.17.0, onnxruntime.
 
-Nothing else is downloaded: _export_recipes.py builds each network from its code or configuration,
+There are no other downloads: _export_recipes.py builds each network from its code or configuration,
 with seeded random weights, and exports it as its users do. ONNX Runtime runs it once on the
 weights that tests/exports.py draws; a result that is not finite stops the export.
 """

@@ -41,10 +41,10 @@ WIDTH = 100
 
 
 def run_command(command: str) -> str:
-    """Returns what a command line prints in a terminal of WIDTH columns.
+    """Returns the output of a command line in a terminal of WIDTH columns.
 
     Raises:
-        CalledProcessError: A command of it failed.
+        CalledProcessError: One of its commands failed.
     """
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
@@ -77,7 +77,7 @@ def picture_report(file: Path) -> None:
 
 
 def photograph(page: Path, file: Path) -> None:
-    """Writes what Chromium shows of a page, with few colours."""
+    """Writes Chromium's picture of a page, with few colours."""
     options = "--headless --no-sandbox --hide-scrollbars --window-size=1200,800"
     subprocess.run(
         ["chromium", *options.split(), f"--screenshot={file}", page.as_uri()],

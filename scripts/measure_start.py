@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how long the commands of docs/start.md take, and writes its table.
 
-scripts/measure_start.py          measure and write the table (minutes; nothing else should run)
+scripts/measure_start.py          measure and write the table (minutes; no other work should run)
 """
 
 from __future__ import annotations

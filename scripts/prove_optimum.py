@@ -3,7 +3,7 @@
 scripts/prove_optimum.py --count 500            500 problems of up to 12 nodes
 scripts/prove_optimum.py --first 100 --count 1  problem 100 alone
 
-A problem agrees when the optimiser's placement keeps every constraint, costs what it says, is at
+A problem agrees when the optimiser's placement keeps every constraint, has the reported cost, is at
 most 0.01 % above the least value over all assignments and running orders, and is proven. Prints
 the problems that do not, and a table of objectives and kinds of constraints; exit status 1 when
 there are any.

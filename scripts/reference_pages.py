@@ -35,7 +35,7 @@ def cli_page() -> str:
         "For everyone who types `edgekit`; `edgekit COMMAND --help` prints the same.",
         _MADE,
         "```sh\nedgekit --help\n```\n",
-        "Every command also takes `--json` (one document on stdout and nothing else there), "
+        "Every command also takes `--json` (exactly one document on stdout), "
         "`-q`, `-v` and `--debug` where they make sense, and ends with:\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |\n| 1 | done, and the answer is no |\n| 2 | wrong usage or configuration |",
@@ -94,7 +94,7 @@ def targets_page() -> str:
     boards = [loader.get(name) for name in loader.names()]
     parts = [
         "# Boards\n",
-        "For everyone who names a board: what `--target` takes and edgekit knows of each.",
+        "For everyone who names a board: the values of `--target` and edgekit's facts of each.",
         f"The files under `targets/` name the source of each fact. {_MADE}",
         "```sh\nedgekit targets\n```\n",
         "| board | GPU | DLA | memory | TensorRT without `--tensorrt` | compute capability |",
@@ -193,9 +193,7 @@ def _describe_maker(made: str) -> str:
 
 
 def documents_page() -> str:
-    """Returns ``docs/documents.md``: each schema id with its class, and what writes and describes
-    it.
-    """
+    """Returns ``docs/documents.md``: each schema id with its class, its writers and its page."""
     pages: dict[str, list[str]] = defaultdict(list)
     for page in sorted((ROOT / "docs").glob("*.md")):
         if page.name not in _REFERENCE:
@@ -213,7 +211,7 @@ def documents_page() -> str:
         rows.append(f"| `{name}` | {classes} | {made} | {', '.join(pages[name])} | {link} |")
     parts = [
         "# Documents\n",
-        "For everyone whose program reads what edgekit writes. Each JSON document names its schema",
+        "For everyone whose program reads edgekit's documents. Each JSON document names its schema",
         "and version under `schema` (a trace in `otherData`, `edgekit.error/1` nowhere).",
         "A field that goes or changes its meaning raises the version. `edgekit.read_document`",
         "reads a saved document as an object of its class: of several, of the last one whose",
@@ -231,7 +229,7 @@ def api_page() -> str:
     """Returns ``docs/api.md``: each public function with its signature and docstring."""
     parts = [
         "# Python API\n",
-        "For programs on the host; each function does what the command of its name does.",
+        "For programs on the host; each function does the work of the command of its name.",
         f"[start.md](start.md#on-the-board) has the board's. {_MADE}",
         '```python\nimport edgekit\n\nprint(edgekit.check("builtin:light_squeezenet", '
         'target="jetson-agx-orin-64gb").summary)\n```\n',

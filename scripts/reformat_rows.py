@@ -1,4 +1,4 @@
-"""Reads the measured reformat kernels and works out what each one read and wrote.
+"""Reads the measured reformat kernels and works out the bytes that each one read and wrote.
 
 TensorRT writes a tensor as type and strides, "Int8(3136,49:32,7,1)": strides of N, C, H and W in
 elements, in vectors of 32 channels here. That gives channels, height, width and padding, but
@@ -45,7 +45,7 @@ class Row:
         read, written: Bytes; reading stops at the sectors that hold real channels.
         us: The builder's time.
         geometry: Channels, height and width.
-        unknown: What rows of the same unknown batch share; None where the batch is 1.
+        unknown: The key that rows of the same unknown batch share; None if the batch is 1.
         aligned: Whether lines are whole vectors for the kernel.
     """
 

@@ -16,7 +16,7 @@ _SHOWN_OPERATORS = 8
 _HEAD = """# All rewrites
 
 For anyone who wants to know which rewrite helps an operator, or that none does.
-[rewriting.md](rewriting.md) says how to use them.
+[rewriting.md](rewriting.md) is the guide to their use.
 
 ```sh
 edgekit rewrite --list

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the SBOM of a release: CycloneDX 1.6 JSON of edgekit and what its lock file names.
+"""Writes the SBOM of a release: CycloneDX 1.6 JSON of edgekit and the packages in its lock file.
 
     python scripts/sbom.py -o sbom.cdx.json
 

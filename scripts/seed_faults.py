@@ -3,9 +3,9 @@
 Usage: scripts/seed_faults.py [--jobs N] [--only SUBJECT] [--all[=full|N]] [--record] [--check]
 
 tests/contracts/seeded_faults.yaml lists the faults, places where a wrong answer hurts: a limit of
-the DLA, the order of two checks, a unit. Each names the snippet to replace, which stands exactly
-once in all product files (so it survives when a module moves), and the tests that see the fault.
-The exit status is 1 if a fault that is recorded as killed survives or no longer applies. With --all
+the DLA, the order of two checks, a unit. Each names the snippet to replace, which is exactly once
+in all product files (so it survives when a module moves), and the tests that see the fault. The
+exit status is 1 if a fault that is recorded as killed survives or no longer applies. With --all
 only those recorded as killed are tried, of the eighths that tests/tries.py chooses.
 """
 
@@ -54,7 +54,7 @@ PYTEST = (
     "ignore::pytest.PytestAssertRewriteWarning",
 )
 TIMEOUT = 300.0
-PASSED, FAILED = 0, (1, 2, 3)  # what pytest's exit statuses mean here; others: it ran no test
+PASSED, FAILED = 0, (1, 2, 3)  # pytest's exit statuses; others: it ran no test
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def read_faults() -> list[Fault]:
     faults = [Fault(**row) for row in yaml.safe_load(FAULTS.read_text())["faults"]]
     twice = [name for name, count in Counter(f.id for f in faults).items() if count > 1]
     if twice:
-        raise SystemExit(f"{FAULTS}: stands twice: {', '.join(twice)}")
+        raise SystemExit(f"{FAULTS}: listed twice: {', '.join(twice)}")
     return faults
 
 
@@ -100,12 +100,12 @@ def apply_fault(fault: Fault, texts: dict[str, str]) -> tuple[str, str]:
     found = {name: text.count(fault.find) for name, text in texts.items() if fault.find in text}
     if sum(found.values()) != 1:
         where = ", ".join(found) if found else "no product file"
-        return "", f"the snippet stands {sum(found.values())} times ({where})"
+        return "", f"the snippet occurs {sum(found.values())} times ({where})"
     (name,) = found
     changed = texts[name].replace(fault.find, fault.replace)
     try:
         if changed == texts[name]:
-            return "", "the replacement changes nothing"
+            return "", "the replacement makes no change"
         if name.endswith(".py"):
             ast.parse(changed)
         elif name.endswith(".yaml"):
@@ -164,7 +164,7 @@ class Copy:
             time.sleep(0.02)
             ended, status = os.waitpid(child, os.WNOHANG)
         with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # and what it has left running
+            os.killpg(child, signal.SIGKILL)  # and its remaining children
         if not ended:
             os.waitpid(child, 0)
             return Outcome("killed", "out of time", TIMEOUT)
@@ -219,7 +219,7 @@ class Copy:
 
 
 class Worker:
-    """What each process of the pool has: its copy, and which tests pass without a fault."""
+    """The state of a process of the pool: its copy, and the tests that pass without a fault."""
 
     copy: Copy
     texts: dict[str, str]
@@ -231,7 +231,7 @@ class Worker:
         for name in LIBRARIES:
             with suppress(ImportError):
                 importlib.import_module(name)
-        # the same examples each time, and a smaller failing one says nothing more here
+        # the same examples each time, and a smaller failing one has no use here
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
         hypothesis.settings.register_profile(
             "faults",
@@ -293,8 +293,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="copies that are tested at once")
     parser.add_argument("--only", action="append", default=[], help="this subject or fault")
     parser.add_argument("--all", **OPTION)
-    parser.add_argument("--record", action="store_true", help="write what was found into the file")
-    parser.add_argument("--check", action="store_true", help="only say whether every fault applies")
+    parser.add_argument("--record", action="store_true", help="write the results into the file")
+    parser.add_argument("--check", action="store_true", help="only check that every fault applies")
     options = parser.parse_args()
     faults = read_faults()
     if options.only:

@@ -1,4 +1,4 @@
-"""The hooks of mkdocs: CONTRIBUTING.md is a page, and links lead to what the site has."""
+"""The hooks of mkdocs: CONTRIBUTING.md is a page, and links lead to pages of the site."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     python scripts/smoke_wheel.py --python python3.12 --python python3.13
     python scripts/smoke_wheel.py --output dist       # and keeps both files
 
-It needs hatchling (of `edgekit[dev]`) and a package index. What is installed runs in a folder
+It needs hatchling (of `edgekit[dev]`) and a package index. The installed package runs in a folder
 outside the checkout: a check, a plan, a rule, the boards, and the loader that a board gets.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = "jetson-agx-orin-64gb"
-# run by the installed Python: no file of the checkout may be what is imported
+# run by the installed Python: no file of the checkout may be imported
 _NETWORK = """
 import sys
 from onnx import TensorProto, helper, numpy_helper, save
@@ -80,7 +80,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def install(path: Path, venv: Path, python: str) -> Path:
-    """Installs the file over what the environment has; returns the environment's Python."""
+    """Installs the file on top of the environment's packages; returns its Python."""
     inside = venv / "bin" / "python"
     if not inside.exists():
         call(python, "-m", "venv", venv)

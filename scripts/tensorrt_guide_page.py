@@ -15,17 +15,17 @@ _INTRODUCTION = """\
 # NVIDIA's TensorRT guide, section by section
 
 For everyone who comes from NVIDIA's developer guide of TensorRT 10.7 and looks for one of its
-features here. What edgekit makes of your own network shows the first command:
+features here. The first command shows edgekit's results for your own network:
 
 ```sh
 edgekit check model.onnx --target jetson-agx-orin-64gb
 ```
 
 - **In edgekit**: pages, keys of the [configuration](config.md), [commands](cli.md) and names of the
-  [Python API](api.md), and what they do.
-- **Not, and why**: what edgekit does not have. "Not yet" where that may change.
+  [Python API](api.md), and their effect.
+- **Not, and why**: features that edgekit does not have. "Not yet" if that may change.
 - Listed are sections 1 to 14.3.8, with the numbers of the guide for 10.7. Its tuning advice,
-  troubleshooting and appendix behind these are not. [tensorrt.md](tensorrt.md) says what holds for
+  troubleshooting and appendix behind these are not. [tensorrt.md](tensorrt.md) has the facts of
   your board's release.
 
 This page is made from `trt/guide.yaml` by `scripts/make_docs.py`; do not edit it.
@@ -37,7 +37,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 @document(frozen=True, kw_only=True)
 class GuideRow:
-    """What edgekit has of one or more sections, as the head of ``trt/guide.yaml`` says."""
+    """edgekit's features for one or more sections, as in the head of ``trt/guide.yaml``."""
 
     of: tuple[str, ...]
     where: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def tensorrt_guide_page(folder: Path, made: Mapping[str, str]) -> str:
 
     Args:
         folder: Where the other pages are.
-        made: Texts of generated pages by name, which count instead of what is in the folder.
+        made: Texts of generated pages by name, which replace the files of the folder.
 
     Raises:
         ValueError: A row links to a page or heading that does not exist.

@@ -44,7 +44,7 @@ _GUIDE = """\
 # Building with TensorRT
 
 For everyone who sets the section `build` of a configuration. The board builds its engines; edgekit
-checks beforehand whether its TensorRT release has what you ask for:
+checks beforehand whether its TensorRT release has these features:
 
 ```sh
 edgekit build configs/resnet50-orin.yaml
@@ -64,43 +64,44 @@ build:
   constraints: prefer       # obey: fail where a layer cannot have the plan's precision
 ```
 
-`auto` takes a feature where the release has it and nothing forbids it, and drops it with a note
-elsewhere. Where a value that you write is impossible, the configuration is refused with the keys,
-the reason and its source:
+`auto` takes a feature where the release has it and no other setting forbids it, and drops it with a
+note elsewhere. Where a value that you write is impossible, the configuration is refused with the
+keys, the reason and its source:
 
 ```text
 {refusal}
 ```
 
 The tables below come from NVIDIA's headers, documents and programs, each row with its source.
-edgekit has tried none of them on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
-[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with what
-edgekit has of each.
+edgekit has tried no feature on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
+[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with edgekit's
+features for each.
 
 ## Unknown combinations
 
-Of some combinations no source says whether they work (**unknown** below), above all of a DLA with
-version compatible or stripped plans. There the build tries all features first, then leaves out, in
-this order, {order}, and
-last what the configuration names. It reports what an engine does without. It never gives up the
-DLA: for version compatibility without one, set `placement.dla_cores: []`.
+For some combinations no source shows that they work or fail (**unknown** below), above all of a DLA
+with version compatible or stripped plans. There the build tries all features first, then leaves
+out, in this order, {order}, and last the features that the configuration names. It reports the
+features that an engine does without. It never gives up the DLA: for version compatibility without
+one, set `placement.dla_cores: []`.
 
-The host keeps what a board's builder refused (`trt-outcomes.json` in the cache folder, by module,
-L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tries everything again.
+The host keeps the features that a board's builder refused (`trt-outcomes.json` in the cache folder,
+by module, L4T, TensorRT and DLA compiler), and the next build leaves them out. `--force` tries
+everything again.
 
 ## Settings
 
-Every key of `build` that sets something of TensorRT's builder. What a release, a board or a build
-cannot have is told before anything is built: *refused* ends with the place in the file, *dropped*
-is a note with the reason. Members of a list that a release lacks are always dropped so. `plan`,
-`build`, `bundle` and `run` tell it without a board, too: release and target are known. What depends
-on the plan (DLA layers, the number of optimisation profiles) is told when that is found. The board
-reads each setting back; a build's result has what TensorRT held, and a note where it differs.
+Every key of `build` for TensorRT's builder. Settings that a release, a board or a build cannot have
+are reported before the build: *refused* ends with the place in the file, *dropped* is a note with
+the reason. Members of a list that a release lacks are always dropped so. `plan`, `build`, `bundle`
+and `run` report it without a board, too: release and target are known. Settings that depend on the
+plan (DLA layers, the number of optimisation profiles) are reported when the plan is found. The
+board reads each setting back; a build's result has TensorRT's values, and a note where they differ.
 
 {settings}
 
-- FP8 and INT4 are in the file, as Q/DQ nodes: their flags follow from it. A GPU without FP8 is told
-  by `edgekit check`.
+- FP8 and INT4 are in the file, as Q/DQ nodes: their flags follow from it. `edgekit check` reports a
+  GPU without FP8.
 - `typing: strong` on TensorRT 10 builds the types in the network: with `precision: fp32` those of
   the file, with `fp16` those that edgekit adds as casts. For `int8` TensorRT 10 is given a cache.
 - Weight streaming takes `typing: strong` there, and no DLA.
@@ -149,8 +150,8 @@ is unknown, the fall-backs set fewer:
 
 
 _RUNNING = """\
-What the loader tells TensorRT and CUDA ([deploying.md](deploying.md#the-gpus-memory)). What a
-board's release or GPU lacks is dropped with a note:
+The loader's settings of TensorRT and CUDA ([deploying.md](deploying.md#the-gpus-memory)). Settings
+that a board's release or GPU lacks are dropped with a note:
 """
 
 
@@ -214,7 +215,7 @@ def _families() -> list[str]:
     travels = {
         "library": "the library",
         "python": "Python and the module",
-        "plan": "nothing: the plan has the kernel",
+        "plan": "no file: the plan has the kernel",
     }
     lines = table_head(("Kind", "", "TensorRT", "Deprecated", "Needed to run it", "Source"))
     for name, family in plugin_facts().families.items():

@@ -65,7 +65,7 @@ class Conv(nn.Module):  # type: ignore[misc]
 
 
 class C2f(nn.Module):  # type: ignore[misc]
-    """YOLOv8's block: half of the channels, and a bottleneck of them."""
+    """YOLOv8's block: half of the channels, and a bottleneck of these."""
 
     def __init__(self, into: int, out: int, shortcut: bool = True) -> None:
         super().__init__()

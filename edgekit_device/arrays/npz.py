@@ -101,7 +101,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         for size in shape:
             count *= size
         if count < 0 or count * dtype.itemsize > info.file_size:
-            raise _invalid("{} is shorter than its header says".format(info.filename[:80]))
+            raise _invalid("{} is shorter than the size in its header".format(info.filename[:80]))
         array = np.frombuffer(file.read(count * dtype.itemsize), dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
 

@@ -197,7 +197,7 @@ def _read_weight(data: memoryview, where: str) -> Optional[EngineWeight]:
         return None
     if location != STRIPPED:
         raise DeviceError(
-            "the data of weight {!r} lies outside the engine".format(name[:80]),
+            "the data of weight {!r} is outside the engine".format(name[:80]),
             code="engine.invalid",
             where=where,
         )

@@ -33,7 +33,7 @@ def find_obstacle(model: Model, *, graph: bool) -> str:
         on_dla = sorted({segment.device for segment in segments if segment.core is not None})
         if on_dla:
             # trtexec: "CUDA graphs and DLA offloading are not simultaneously supported"
-            return "a CUDA graph cannot contain what runs on {}".format(" and ".join(on_dla))
+            return "a CUDA graph cannot contain layers on {}".format(" and ".join(on_dla))
     for segment in segments:
         engine = model.engines[segment.engine, segment.device]
         if not hasattr(engine, "hold_context"):

@@ -94,7 +94,7 @@ def bench(
     """
     if len(model.variants) > 1:
         raise DeviceError(
-            "the model has several variants, and one of them is measured",
+            "the model has several variants, but only one can be measured",
             code="bench.shape",
             where=model.name,
             hint="with model.variant(model.planned(shapes)) as one: measure one",

@@ -1,1 +1,1 @@
-"""What this board is and does: probe, samples, power mode. Start with ``hello`` in ``identity``."""
+"""This board's facts and state: probe, samples, power mode. Start at ``hello`` of ``identity``."""

@@ -119,7 +119,7 @@ def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Hell
 
 
 def hello(root: Path) -> Hello:
-    """Describes the board; creates nothing."""
+    """Describes the board; creates no files."""
     system, facts = Path("/"), board_facts(root)
     return Hello(
         version=__version__,

@@ -4,7 +4,7 @@ caller to end in any way, and restores them. If the guard is killed or the power
 ``restore_interrupted`` restores them when the next command runs.
 
 ROOT/power.json holds the previous state from before the first change until the restoration ends: a
-process that finds it while nobody holds ROOT/power.lock restores the state. The changes are, in
+process that finds it while no process holds ROOT/power.lock restores the state. The changes are, in
 this order: journal, store clocks, mode, lock clocks; the restoration: mode, stored clocks (they
 belong to the old mode), their file, journal. Each step of the restoration may run twice.
 """

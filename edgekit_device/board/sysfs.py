@@ -35,7 +35,7 @@ _STAT, _MEMINFO = 1 << 15, 4096
 
 _HWMON = ("sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*", "sys/class/hwmon/hwmon*")
 _CHANNELS = range(1, 4)
-_LABEL_OF_INA238 = "VIN"  # the whole board's input is what Thor measures with it
+_LABEL_OF_INA238 = "VIN"  # on Thor: the input of the whole board
 _UNUSED = ("", "NC")
 
 _SUFFIX = re.compile(r"[-_]therm(?:al)?$")
@@ -219,7 +219,7 @@ def _memory_use(size: Mapping[str, int], total: str, free: str) -> Optional[Memo
 
 
 class ProcessLoad:
-    """The load of a single process, to tell it from other load in "cpu"."""
+    """The load of a single process, to separate it from other load in "cpu"."""
 
     def __init__(self, number: int, system: Path) -> None:
         self._stat = open_file(system / "proc/{}/stat".format(number))
@@ -322,7 +322,7 @@ class Temperatures:
                 self._zones.append((name[:40], value))
 
     def celsius(self) -> Dict[str, float]:
-        """Returns degrees Celsius by zone; a zone without power reports nothing or -256."""
+        """Returns degrees Celsius by zone; a zone without power has no value or -256."""
         found = {}
         for name, zone in self._zones:
             value = zone.number()

@@ -197,7 +197,7 @@ def _engine(found: Match[str], reading: _LineFields) -> bool:
     mhz = [int(clock)] if clock else []
     if clocks:
         words = [word.strip() for word in clocks.split(",")]
-        # a cluster of a GPU that has no power says "off" or 0
+        # a cluster of a GPU that has no power is "off" or 0
         mhz = [int(word) if word.isdigit() else 0 for word in words]
     on: Optional[bool] = True if any(mhz) else None
     if off or (mhz and not any(mhz)):

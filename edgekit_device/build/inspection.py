@@ -229,7 +229,7 @@ def summarise(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
     names.
     """
     if not text.strip():
-        return (), ["the inspector returned nothing"]
+        return (), ["the inspector returned an empty text"]
     try:
         found = json.loads(text, strict=False)
         layers = found["Layers"]

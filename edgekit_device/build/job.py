@@ -144,8 +144,8 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
             ),
             code="plugin.crashed",
             where="plugins",
-            hint="look for what a library does while it is opened: constructors of its static "
-            "objects, and what it was linked against",
+            hint="look at the code that a library runs when it is opened: constructors of static "
+            "objects, and the libraries that it was linked against",
         ) from error
 
 

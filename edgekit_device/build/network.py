@@ -125,7 +125,7 @@ def parse(
     if not parser.parse_from_file(str(model)) or parser.num_errors:
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
         hint = (
-            "`edgekit check` shows what the release does not support; `edgekit rewrite` may fix it"
+            "`edgekit check` shows nodes that the release lacks; `edgekit rewrite` may replace them"
         )
         if any("Plugin not found" in error for error in errors):
             hint = (

@@ -199,7 +199,7 @@ class _Steps:
             "the plugin was not compiled: {}".format(message),
             code="plugin.compile",
             where=self._name,
-            hint="`edgekit jobs log` shows what CMake and the compiler printed",
+            hint="`edgekit jobs log` shows the output of CMake and the compiler",
         )
 
 

@@ -1,9 +1,9 @@
 """CUDA through the driver's own API: memory, streams, events, kernels and graphs. The driver is
 called by cuda-python in either of its layouts, or by ctypes on libcuda.
 
-cuda-python's functions return a tuple of the status and what the C function writes through its
-pointers (https://nvidia.github.io/cuda-python/); the ctypes way is made to answer alike. The
-function names are the C API's without their version suffix.
+cuda-python's functions return a tuple of the status and the values that the C function writes
+through its pointers (https://nvidia.github.io/cuda-python/); the ctypes way is made to answer
+alike. The function names are the C API's without their version suffix.
 
 There are three ways: cuda-python's package ``cuda.bindings``, its older modules ``cuda.cuda``, or
 ctypes on libcuda, which every driver has. All use the driver API in the device's primary context,
@@ -325,7 +325,7 @@ class Cuda:
         if marks is None:
             self.call(*call)
             return
-        # nothing else between the two: an idle stream passes the first event at once
+        # no other call between the two: an idle stream passes the first event at once
         first, last = marks.pair(phase)
         self.call("cuEventRecord", first, stream)
         self.call(*call)

@@ -8,7 +8,7 @@ compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.
 bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
 
 Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a pixel
-lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a line with
+are next to each other (1 where each channel is a plane), ``line`` counts the pixels of a line with
 its padding. A thread moves CW channels of PX pixels through its registers: it reads them in runs
 along whatever is contiguous in the source, in aligned words of up to 16 bytes, converts each
 element and writes runs along whatever is contiguous in the target. Where lines do not begin at
@@ -34,8 +34,8 @@ from edgekit_device.files import write_durably
 
 # Compiles CUDA C++ at run time with NVRTC's library, which cuda-python needs as well.
 #
-# Nothing is written to disk and no header is needed. NVRTC compiles without a GPU, too. Functions
-# and options: https://docs.nvidia.com/cuda/nvrtc/ ("Supported Compile Options").
+# No file is written and no header is needed. NVRTC compiles without a GPU, too. Functions and
+# options: https://docs.nvidia.com/cuda/nvrtc/ ("Supported Compile Options").
 
 
 # its names in CUDA 13, 12 and 11 (since 11.3, 11.2's name stays: NVRTC's "Versioning Scheme")
@@ -142,7 +142,7 @@ typedef struct {
 #define DST_WORDS (DST_LENGTH * DST_SIZE / 4)
 #define ROUND 12582912.0f /* 1.5 * 2**23: its sum with a value rounds that half to even */
 
-/* where an element lies; `held` is 0 where all channels of a pixel are one group, of `all` */
+/* index of an element; `held` is 0 where all channels of a pixel are one group, of `all` */
 HELPER i64 place(i64 n, int c, int h, int w, int groups, int height, int line, int held, int all) {
   if (!held) return ((n * height + h) * line + w) * all + c;
   return (((n * groups + c / held) * height + h) * line + w) * held + c % held;
@@ -170,7 +170,7 @@ HELPER void store_run(u8 *p, const u32 *run) {
   }
 }
 
-/* the runs of a thread as they lie in memory; what is not of the tensor is zero and unread */
+/* the runs of a thread in the order of memory; places outside the tensor are zero and unread */
 HELPER void load_runs(u32 *words, const u8 *src, const Numbers *s, int n, int c0, int h, int w0) {
   int channels = s->channels - c0, pixels = s->width - w0;
   int runs = SRC_WAY == 0 ? channels : SRC_WAY == 1 ? (pixels + STEP - 1) / STEP : 1;
@@ -218,7 +218,7 @@ HELPER u32 quantised(float v, const Numbers *s) {
   return bits_of(add(q, ROUND));
 }
 
-/* what is stored of element k of a run, in the lowest bits */
+/* the stored value of element k of a run, in the lowest bits */
 HELPER u32 converted(const u32 *run, int k, const Numbers *s) {
   u32 word = run[k * SRC_SIZE / 4];
   float v;
@@ -248,7 +248,7 @@ HELPER u32 moved(const u32 *words, int r, int k, const Numbers *s) {
   return c < SRC_HELD && c < s->channels ? converted(words, w * SRC_HELD + c, s) : 0;
 }
 
-/* a run to write; what is not of the tensor is zero */
+/* a run to write; places outside the tensor are zero */
 HELPER void make_run(u32 *run, const u32 *words, int r, const Numbers *s) {
 #pragma unroll
   for (int i = 0; i < DST_WORDS; i++) {
@@ -297,7 +297,7 @@ HELPER void store_runs(u8 *dst, const u32 *words, const Numbers *s, int n, int c
   }
 }
 
-/* neighbouring threads lie along channels, then along pixels, and so do blocks */
+/* neighbouring threads are along channels, then along pixels, and so are blocks */
 KERNEL(const u8 *src, u8 *dst, const Numbers numbers) {
   const Numbers *s = &numbers;
   u32 words[SRC_RUNS * SRC_WORDS];
@@ -545,7 +545,7 @@ def plan_kernel(src: Any, dst: Any) -> Launch:
     block["SRC_WORD"] = _word_size(a, block, "SRC", lines * a.groups)
     covered = b.groups * b.held
     if covered <= channels and b.line <= width:
-        # nothing is padded: the source's padding may be read
+        # no padding of the result: the source's padding may be read
         channels, width = a.groups * a.held, a.line
     numbers.batch, numbers.channels, numbers.height, numbers.width = batch, channels, height, width
     numbers.src_groups, numbers.src_line, numbers.src_held = a.groups, a.line, a.held

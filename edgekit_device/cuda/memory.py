@@ -53,7 +53,7 @@ class BufferPool:
         self._free: Dict[int, List[int]] = {}
         self._lock = threading.Lock()
         # Leases come back from __del__, which the collector may run in any thread at any place,
-        # within ``take`` too: that must wait for nothing, so it only appends to a deque
+        # within ``take`` too: the return must never wait, so it only appends to a deque
         self._back: Deque[Tuple[int, int]] = deque()
         self._streams: Deque[int] = deque()
         self._used = self._most = 0  # bytes
@@ -268,7 +268,7 @@ class DeviceTensor:
         Raises:
             DeviceError: "cuda.*" or "format.*".
         """
-        # a view of pinned memory perhaps: unpacking copies out of it
+        # a view of pinned memory perhaps: unpacking copies the data out
         memory = self.owner.fetch()
         array = unpack(memory, self.shape, self.dtype, self.format, self.strides)
         return convert(array, dtype or self.dtype, self.scale, None)

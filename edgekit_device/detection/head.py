@@ -142,7 +142,7 @@ class PriorHead:
         variances: Factors of the offsets of x, y, width and height.
         scores: "softmax" (the first class is the background, and is dropped) or "sigmoid".
         scale: Factors from a box's x and y to pixels of the network's input: 1, the input's size
-            if boxes are parts of it, or another ratio if the network resizes its input.
+            if boxes are parts of that size, or another ratio if the network resizes its input.
         growth: The largest logarithm of a box's size over its prior's; 0: no limit.
         clip: Width and height to which boxes are clipped, in the priors' unit; 0: no clipping.
     """

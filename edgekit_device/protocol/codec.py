@@ -339,8 +339,9 @@ def refuse_version(document: object, schemas: Sequence[str], path: Path, mend: s
             code="state.version",
             where=str(path),
             hint=mend
-            or "use that edgekit version, or forget what it says: on the board, "
-            "mv {0} {0}.old".format(file),
+            or "use that edgekit version, or drop its records: on the board, mv {0} {0}.old".format(
+                file
+            ),
         )
 
 

@@ -50,7 +50,7 @@ MEND = (
     "make it again with this edgekit: edgekit deploy CONFIG; if edgekit_device on the board is "
     "older, replace it"
 )
-"""The hint about what another version of edgekit made."""
+"""The hint about a bundle that another version of edgekit made."""
 CPU = "CPU"
 #: The devices of segments.
 DEVICES = (*fields.DEVICES, CPU)
@@ -883,9 +883,9 @@ class Manifest:
         if self.without_golden == bool(variant.golden):
             fail(
                 where + "golden",
-                "the bundle has golden vectors, and says that it has none"
+                "the bundle has golden vectors, but is marked as without"
                 if variant.golden
-                else "the bundle has no golden vectors, and does not say that it was packed so",
+                else "the bundle has no golden vectors, and is not marked as without",
             )
         for at, case in enumerate(variant.golden):
             self._check_golden(case, variant, "{}golden[{}]".format(where, at))

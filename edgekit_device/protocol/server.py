@@ -175,7 +175,7 @@ def parse_head(data: bytes) -> Any:
     version = document.pop("edgekit", None) if isinstance(document, dict) else VERSION
     if version != VERSION:
         raise DeviceError(
-            "the header says version {!r}".format(str(version)[:40]),
+            "the header has version {!r}".format(str(version)[:40]),
             code="serve.version",
             hint="this edgekit_device supports version {}".format(VERSION),
         )

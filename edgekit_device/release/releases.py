@@ -142,7 +142,7 @@ class ServeAnswer:
 
 @document(frozen=True)
 class ServerEnded:
-    """What ``serve`` prints when the server has ended.
+    """The output of ``serve`` when the server has ended.
 
     Attributes:
         served: Number of answered requests.

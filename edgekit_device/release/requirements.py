@@ -19,7 +19,7 @@ _ON_CPU = RequiredRuntime("onnxruntime", "", "")
 
 
 def check_requires(root: Root, manifest: Manifest) -> None:
-    """Compares what a bundle requires with this board.
+    """Compares the requirements of a bundle with this board.
 
     Args:
         root: The installation; blobs that it already has need no more space.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Cosine below which a tensor, or a group of channels, counts as destroyed.
 COLLAPSED_COSINE = 0.9
 
-#: A detection is what a detector scores above it.
+#: The score above which an object counts as detected.
 SCORE = 0.25
 
 #: A tensor that varies less than this share of its root mean square counts as constant, as in dead

@@ -583,9 +583,7 @@ def check_inputs(
             return np.ascontiguousarray(array).reshape(array.shape)
         if feeder is None:
             raise DeviceError(
-                "{!r} lies on the GPU, but this bundle's engines run on the CPU".format(
-                    tensor.name
-                ),
+                "{!r} is on the GPU, but this bundle's engines run on the CPU".format(tensor.name),
                 code="input.device",
                 where=tensor.name,
                 hint="pass tensor.cpu() (CuPy: cupy.asnumpy(tensor))",

@@ -419,7 +419,7 @@ def check_root(folder: Path, *, loads: bool = False) -> None:
                 code="root.writable",
                 where=str(folder),
                 hint=(
-                    "anyone who can write there controls what this board runs: chmod -R go-w {}"
+                    "anyone who can write there controls this board's releases: chmod -R go-w {}"
                 ).format(folder),
             )
         for name in _KEPT:

@@ -137,7 +137,7 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
         ):
             if found != said:
                 faults.append(
-                    "{!r} has the {} {}, but the manifest says {}".format(
+                    "{!r} has the {} {}, but the manifest has {}".format(
                         io.name[:80], what, found, said
                     )
                 )
@@ -174,7 +174,7 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
         pairs = zip(sizes, io.strides, found)  # noqa: B905
         if len(found) != len(io.strides) or any(n > 1 and a != b for n, a, b in pairs):
             faults.append(
-                "{!r} has the strides {} as {}, but the manifest says {}".format(
+                "{!r} has the strides {} as {}, but the manifest has {}".format(
                     io.name[:80], list(found), io.format, list(io.strides)
                 )
             )

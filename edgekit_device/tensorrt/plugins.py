@@ -181,12 +181,12 @@ def _load_remedy(said: str) -> str:
     if "undefined symbol" in said:
         return (
             "link it against the library that gives the symbol, in the version of this board; "
-            "`nm -D --undefined-only` lists what it lacks"
+            "`nm -D --undefined-only` lists the missing symbols"
         )
     if "cannot open shared object file" in said:
         return (
-            "install what it needs on the board, or compile it against this board's TensorRT and "
-            "CUDA; `ldd` lists what it lacks"
+            "install its libraries on the board, or compile it against this board's TensorRT and "
+            "CUDA; `ldd` lists the missing ones"
         )
     if "another processor" in said or "ELF" in said:
         return "compile it on the board: source: FOLDER in model.plugins"

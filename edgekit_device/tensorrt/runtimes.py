@@ -403,7 +403,7 @@ def deserialize(
                 "the plan needs DLA core {}, but TensorRT finds {} here".format(dla_core, cores),
                 code="engine.dla",
                 where=where,
-                hint="build for this board; edgekit doctor shows what is missing for its DLA",
+                hint="build for this board; edgekit doctor shows the missing parts for its DLA",
             )
         runtime.DLA_core = dla_core
     runtime.error_recorder = listener.recorder

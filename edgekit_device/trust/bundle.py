@@ -157,7 +157,7 @@ def _read_manifest_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
             "not a bundle: the folder has no manifest.json",
             code="bundle.not-found",
             where=str(folder),
-            hint="give what edgekit bundle or net.save wrote",
+            hint="give the file or folder that edgekit bundle or net.save wrote",
         )
     return manifest, _read_bounded(folder / SIGNATURE, MAX_SIGNATURE)
 

@@ -116,7 +116,7 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
     now = int(time.time())
     if now < newest:
         raise DeviceError(
-            "the board's clock says {}, but a bundle signed at {} has been seen".format(
+            "the board's clock is at {}, but a bundle signed at {} has been seen".format(
                 _format_time(now), _format_time(newest)
             ),
             code="install.clock",

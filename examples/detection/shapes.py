@@ -2,7 +2,7 @@
 
     python shapes.py FOLDER COUNT FIRST    writes pictures, YOLO's labels and data.yaml
 
-What is written depends on numbers alone: the same seed gives the same picture everywhere.
+The pictures depend on numbers alone: the same seed gives the same picture everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 CLASSES = ("circle", "square", "triangle")
 #: Edge of a picture in pixels.
 SIZE = 96
-# of a shape, in pixels; shapes of larger pictures are as large, there are more of them
+# of a shape, in pixels; larger pictures have more shapes of the same size
 _RADIUS = (6.0, 24.0)
 _CORNERS = (0, 4, 3)
 # a shape hides at most so much of one below it
@@ -27,7 +27,7 @@ _TRIES = 30
 
 
 class Scene(NamedTuple):
-    """A picture and what is in it.
+    """A picture and its objects.
 
     Attributes:
         picture: [height, width, 3], RGB.

@@ -18,7 +18,7 @@ __all__ = ["OPSET", "SHAPE", "export", "export_qdq", "forward", "initial", "trai
 OPSET = 17
 SHAPE = (1, 8, 8)
 CLASSES = 10
-# activations that are rounded in training with rounding: what a weighted layer reads
+# activations that are rounded in training with rounding: the inputs of weighted layers
 ROUNDED = ("x", "p1", "p2")
 Params = dict[str, np.ndarray]
 

@@ -88,7 +88,7 @@ def split(seed: int) -> tuple[tuple[Images, np.ndarray], tuple[Images, np.ndarra
 
 
 def ranges(params: network.Params, x: Images) -> Mapping[str, float]:
-    """Returns INT8 scales of what is rounded in training: the largest magnitude / 127."""
+    """Returns INT8 scales of the tensors rounded in training: the largest magnitude / 127."""
     _, tensors = network.forward(params, x)
     return {name: float(np.abs(tensors[name]).max() / 127) for name in network.ROUNDED}
 
@@ -125,7 +125,7 @@ def in_float(path: Path) -> Callable[[Images], np.ndarray]:
 
 
 def deployed(name: str, model: Path, out: Path) -> Callable[[Images], np.ndarray]:
-    """Runs all of edgekit's steps, and loads what is then on the board."""
+    """Runs all of edgekit's steps, and loads the release on the board."""
     print(f"edgekit run: {name}", flush=True)
     edgekit.run(
         HERE / "digits.yaml",

@@ -47,10 +47,10 @@ def pool(
         stride: Steps from one window to the next, down and to the right.
         padding: Lines above and below, and columns left and right. A maximum ignores padding.
         mode: "max" or "average".
-        count_include_pad: 0: an average divides by the number of the window's values that lie in
-            the input. 1: by the window's area, with zeros as padding.
-        input_scale: What an INT8 input of 1 stands for. FP32 and FP16 need no scales.
-        output_scale: What an INT8 output of 1 stands for.
+        count_include_pad: 0: an average divides by the number of the window's values inside the
+            input. 1: by the window's area, with zeros as padding.
+        input_scale: The value of an INT8 input of 1. FP32 and FP16 need no scales.
+        output_scale: The value of an INT8 output of 1.
 
     Returns:
         [batch, channels, (height + 2 * padding - kernel) // stride + 1, ...], of the type of ``x``.
@@ -149,7 +149,7 @@ def launch_numbers(
         dtype: The tensors' type.
         shape: The input's four dimensions: numbers, or TensorRT's expressions.
         out: The output's, likewise.
-        kernel: This and what follows as for :func:`pool`.
+        kernel: This and the next arguments are as for :func:`pool`.
     """
     ratio = _ratio(input_scale, output_scale) if dtype == "int8" else np.float32(1)
     pairs = (int(value) for pair in (kernel, stride, padding) for value in pair)

@@ -2,7 +2,7 @@
 
     python examples/plugin/make_lenet.py
 
-The repository has what it writes: lenet.onnx, digits.npz and calibration.npz. It trains the network
+Its files are in the repository: lenet.onnx, digits.npz and calibration.npz. It trains the network
 of ``examples/digits`` on scikit-learn's digits, and replaces the first MaxPool by a node of the
 custom operator.
 """
@@ -59,7 +59,7 @@ def with_custom_pool(model: onnx.ModelProto) -> onnx.ModelProto:
         # how TensorRT's parser finds the plugin, beside the operator's name
         plugin_version="1",
         plugin_namespace="edgekit",
-        # the plugin's fields; the Python plugin needs all of them
+        # the plugin's fields; the Python plugin needs every field
         kernel=[2, 2],
         stride=[2, 2],
         padding=[0, 0],

@@ -66,7 +66,7 @@ def make() -> None:
     full = block("image", "e1", 3, 16)
     half = block(full, "e2", 16, 32, 2)
     quarter = block(half, "e3", 32, 64, 2)
-    # what the whole image looks like weighs the channels
+    # features of the whole image weigh the channels
     pooled = node("GlobalAveragePool", [quarter], "pool")
     squeeze = node("Conv", [pooled, tensor("squeeze.w", 64, 64, 1, 1)], "squeeze")
     quarter = node("Mul", [quarter, node("Sigmoid", [squeeze], "gate")], "weighed")
@@ -120,7 +120,7 @@ def _run(model: onnx.ModelProto | Path, images: Array) -> Array:
 
 
 def compare(app: str | None) -> None:
-    """Prints how well the masks agree, on images that nobody calibrated on."""
+    """Prints how well the masks agree, on images that were not used for calibration."""
     import edgekit_device
 
     if app is None:  # where `run` deploys without boards
