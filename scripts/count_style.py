@@ -44,7 +44,7 @@ def _pattern(name: str, expression: str, limit: float) -> Pattern:
 
 
 PATTERNS = (
-    _pattern("what", r"\bwhat\b(?! to\b)(?![^.;:]*\?)", 1.3),
+    _pattern("what", r"\bwhat\b(?! to\b)(?![^.;:]*\?)", 0.24),
     _pattern(
         "one",
         r"\bones\b|\bone (?:that|which|who|with|without|has|is|of)\b|\b(?:the|this|that|each|every"
@@ -56,11 +56,11 @@ PATTERNS = (
         r"\bwhere (?:it|they|there|the|an?|no|one|that|its|nothing|both|not|known|needed)\b",
         0.6,
     ),
-    _pattern("of it", r"\bof (?:it|them)\b", 0.4),
-    _pattern("says", r"\b(?:says?|said|tells?|told)\b", 0.7),
-    _pattern("stands", r"\b(?:stands?|lies?|goes on|go on)\b", 0.3),
-    _pattern("whether", r"^whether\b", 0.1),
-    _pattern("nobody", r"\b(?:nobody|nothing)\b", 0.7),
+    _pattern("of it", r"\bof (?:it|them)\b", 0.2),
+    _pattern("says", r"\b(?:says?|said|tells?|told)\b", 0.1),
+    _pattern("stands", r"\b(?:stands?|lies?|goes on|go on)\b", 0.03),
+    _pattern("whether", r"^whether\b", 0.05),
+    _pattern("nobody", r"\b(?:nobody|nothing)\b", 0.2),
     _pattern("as it is", r"\bas (?:it|they) (?:is|are|was|were|has|have|does|do|stands?)\b", 0.1),
     _pattern("come of", r"\b(?:comes?|came|becomes?|became|made) of\b", 0.1),
 )
