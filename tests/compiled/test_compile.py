@@ -246,7 +246,7 @@ def test_pins_name_modules_of_any_part(nets: ModuleType, compiled: Callable[...,
         compiled(module, x, leave=["classifer.fc1"], pin={"feat.conv9": "gpu"})
     assert "feat.conv" in caught.value.hint
     for left, glob in (("classifer.fc1", "*.fc1"), ("classifer", "classifer.fc*")):
-        with pytest.raises(UsageError, match=f"compiled: {left} is left out") as caught:
+        with pytest.raises(UsageError, match=f"compiled layer: {left} is left out") as caught:
             compiled(module, x, leave=[left], pin={glob: "dla"})
         assert caught.value.code == "plan.pin"
 

@@ -41,7 +41,7 @@ def test_the_commands_in_their_order(
             said[arguments[0]] = reported.out
         return said
 
-    first, back, _ = blocks("sh")  # the third is the board's own: test_on_board_commands.py
+    first, back, *_ = blocks("sh")  # the others run on a board: test_on_board_commands.py
     said = run(first)
     (board,) = json.loads(said["status"])["boards"]
     app = board["apps"]["app"]
