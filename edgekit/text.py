@@ -10,7 +10,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, cast
 
 from edgekit.errors import UsageError
@@ -43,6 +43,19 @@ _ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 def yaml_list(names: Iterable[str]) -> str:
     """Returns names as a list in YAML, to be copied: '["a", "b"]'."""
     return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
+
+
+def yaml_line(section: Mapping[str, object]) -> str:
+    """Returns the line of a configuration with a section, such as "model: {outputs: [a, b]}"."""
+    import yaml
+
+    flow: str = yaml.safe_dump(dict(section), default_flow_style=True, width=math.inf)
+    return flow.strip()[1:-1]
+
+
+def first_line(error: Exception, otherwise: str = "no reason given") -> str:
+    """Returns the first line of an exception's text, or ``otherwise`` if it has none."""
+    return next(iter(str(error).strip().splitlines()), otherwise)
 
 
 def count_all(number: int, noun: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.files import cache_folder, read_file, replacing
 from edgekit_device.account import account_name
 from edgekit_device.store.root import default_root
+from edgekit_device.trust.signature import ssh_fingerprint
 
 LARGEST_KEY = 1 << 20  # largest file with public keys, in bytes
 _KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
@@ -56,9 +56,8 @@ class PublicKeyLine:
 
     @property
     def fingerprint(self) -> str:
-        """The format of ``ssh-keygen -lf``: "SHA256:" and unpadded base64."""
-        digest = hashlib.sha256(base64.b64decode(self.data)).digest()
-        return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
+        """The fingerprint as printed by ``ssh-keygen -lf``."""
+        return ssh_fingerprint(base64.b64decode(self.data))
 
     @property
     def identity(self) -> str:

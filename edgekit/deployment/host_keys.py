@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from edgekit import timeouts
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 from edgekit.files import replacing
+from edgekit_device.trust.signature import ssh_fingerprint
 
 if TYPE_CHECKING:
     import paramiko
@@ -49,8 +50,8 @@ class Entry:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint: "SHA256:" and unpadded base64."""
-        return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
+        """The fingerprint as printed by ``ssh-keygen -lf``."""
+        return ssh_fingerprint(self.blob)
 
     def names(self, host: str) -> bool:
         """Returns True if the line matches ``host``: a hashed name, or patterns ("!" negates)."""
@@ -145,9 +146,8 @@ def _decode(text: str) -> bytes | None:
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """Returns OpenSSH's fingerprint, "SHA256:" and unpadded base64."""
-    digest = hashlib.sha256(key.asbytes()).digest()
-    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+    """Returns OpenSSH's fingerprint of a key."""
+    return ssh_fingerprint(key.asbytes())
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,8 @@ def _measured(
     activation = _activation(model.graph, scores)
     if not activation:
         raise Differs(3, f"neither Softmax nor Sigmoid makes scores of {scores.tensor}")
-    centre, extent = _asked(model, own, boxes, 0.0)
-    moved, grown = _asked(model, own, boxes, 1.0)
+    centre, extent = _run_decoding(model, own, boxes, 0.0)
+    moved, grown = _run_decoding(model, own, boxes, 1.0)
     if not (extent > 0).all():
         raise Differs(3, f"{own.result} has no left, top, right, bottom of offsets of zero")
     variances = [
@@ -249,7 +249,7 @@ def _measured(
     ]
     if not np.all(np.isfinite(variances)) or min(variances[2:]) <= 0:
         raise Differs(3, f"{own.result} does not grow with the exponential of its offsets")
-    _, large = _asked(model, own, boxes, _STEEP / max(variances[2:]))
+    _, large = _run_decoding(model, own, boxes, _STEEP / max(variances[2:]))
     logarithms = np.log(large / extent)
     growth = float(logarithms.max())
     steep = _STEEP * np.array(variances[2:]) / max(variances[2:])
@@ -273,7 +273,7 @@ def _offsets(model: Model, boxes: Joined, value: float) -> np.ndarray:
     return np.full(model.graph.shape(boxes.tensor), value, np.float32)
 
 
-def _asked(
+def _run_decoding(
     model: Model, own: Decoding, boxes: Joined, value: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns centres and sizes [priors, 2] of the first frame's boxes for offsets ``value``."""

@@ -388,11 +388,12 @@ def _broadcast(facts: LayerFacts) -> str | None:
         shapes.append(facts["constant_operand"])
     if len(shapes) != 2 or len(set(shapes)) == 1:
         return None
+    different = " and ".join(map(_shape_text, shapes))
     if len(shapes[0]) != len(shapes[1]):
-        return " and ".join(map(_shape_text, shapes))
+        return different
     small, large = sorted(shapes, key=math.prod)
     forms = {large: "NCHW", (*large[:-2], 1, 1): "NC11", (*large[:-3], 1, 1, 1): "N111"}
-    return forms.get(small) or " and ".join(map(_shape_text, shapes))
+    return forms.get(small, different)
 
 
 def _keeps_batch(facts: LayerFacts) -> bool:

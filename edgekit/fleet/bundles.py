@@ -76,7 +76,7 @@ class Bundles:
     def _build_once(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
         folder, settled = self._rollout.folder, self._facts.bundles
         if key in settled:
-            return _read_kept(folder, settled[key])
+            return _read_bundle(folder, settled[key])
         config = self._configs[source]
         if config_digest(config) != self._facts.config_digest.get(str(source)):
             raise ConfigError(
@@ -130,7 +130,7 @@ def keep_bundle(folder: Path, bundle: Bundle) -> str:
     return bundle.digest
 
 
-def _read_kept(folder: Path, digest: str) -> Bundle:
+def _read_bundle(folder: Path, digest: str) -> Bundle:
     bundle = read(_path(folder, digest))
     if bundle.digest != digest:
         raise BundleError(

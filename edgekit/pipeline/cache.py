@@ -191,7 +191,7 @@ class Cache:
                 for chunk in chunks(data):
                     file.write(chunk)
 
-    def kept_array(self, digest: str, value: np.ndarray) -> np.ndarray:
+    def store_array(self, digest: str, value: np.ndarray) -> np.ndarray:
         """Stores a large value and returns it as :meth:`array` does, out of the process's memory.
 
         A small value is returned unchanged.

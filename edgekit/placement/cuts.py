@@ -5,7 +5,6 @@ a GPU engine, in ONNX Runtime, or in the user's code.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import concurrent_speeds
 from edgekit.placement.forecast import CORE, DIGITS, PlacementTimer, macs_fraction
 from edgekit.targets.board import Target
+from edgekit.text import yaml_line
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, record
 
@@ -197,11 +197,7 @@ def largest_part(
 
 def cut_yaml(outputs: Sequence[str]) -> str:
     """Returns the line of a configuration that cuts a network at tensors."""
-    import yaml
-
-    section = {"model": {"outputs": [*outputs]}}
-    line: str = yaml.safe_dump(section, default_flow_style=True, width=math.inf)
-    return line.strip()[1:-1]
+    return yaml_line({"model": {"outputs": [*outputs]}})
 
 
 def _figures(

@@ -39,6 +39,12 @@ _REVOKED = "revoked_keys"
 _TIMEOUT_S = 60
 
 
+def ssh_fingerprint(blob: bytes) -> str:
+    """Returns OpenSSH's fingerprint of a public key: "SHA256:" and unpadded base64."""
+    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii")
+    return "SHA256:" + digest.rstrip("=")
+
+
 class PublicKey:
     """A public key: ``kind`` such as "ssh-ed25519", and the bytes that OpenSSH hashes."""
 
@@ -48,9 +54,8 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint as printed by ``ssh-keygen -lf``: "SHA256:" and unpadded base64."""
-        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii")
-        return "SHA256:" + digest.rstrip("=")
+        """The fingerprint as printed by ``ssh-keygen -lf``."""
+        return ssh_fingerprint(self.blob)
 
     @property
     def line(self) -> str:

@@ -46,7 +46,16 @@ from tests.benchmark import handmade_plan
 from tests.benchmark.test_verdict import idle, power, sample
 from tests.contracts.conftest import Golden
 from tests.reports import handmade_run
-from tests.reports.handmade_check import NO_SPARSITY, POOLS, document, fix, layer, loadable, raw
+from tests.reports.handmade_check import (
+    NO_SPARSITY,
+    POOLS,
+    document,
+    fix,
+    layer,
+    loadable,
+    raw,
+    sparse_layer,
+)
 from tests.reports.shown import shown
 from tests.results.measurements import times
 from tests.results.test_compare import STEADY, result
@@ -527,29 +536,14 @@ def test_checks(golden: Golden) -> None:
 def sparse() -> dict[str, SparsityCheck]:
     reason = {**write(handmade_run.REASON), "rule": "sparsity.channels"}
 
-    def convolution(name: str, **changes: Any) -> dict[str, Any]:
-        return {
-            "layer": name,
-            "possible": True,
-            "certainty": "certain",
-            "reasons": [],
-            "macs": 1000,
-            "macs_saved": 500,
-            "weight_bytes": 0,
-            "weight_bytes_saved": 0,
-            "present": True,
-            "share": 1.0,
-            **changes,
-        }
-
     head = {key: raw()[key] for key in ("model", "target", "precision", "tensorrt")}
     report = {
         **NO_SPARSITY,
         **head,
         "schema": "edgekit.sparsity/1",
         "convolutions": [
-            convolution("conv"),
-            convolution("stem", possible=False, share=0.25, macs_saved=0, reasons=[reason]),
+            sparse_layer("conv"),
+            sparse_layer("stem", possible=False, share=0.25, macs_saved=0, reasons=[reason]),
         ],
         "possible": 1,
         "present": 1,

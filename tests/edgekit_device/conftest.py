@@ -10,6 +10,7 @@ import pytest
 from edgekit.bundles.files import build_zipapp
 from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
+from edgekit_device.store.root import Root
 from tests.bundles.bundle_toys import toy_bundle
 from tests.edgekit_device.build.board import make
 from tests.edgekit_device.device_board import BoardFolder
@@ -26,6 +27,15 @@ def signing_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def signer_line(signing_key: Path) -> str:
     return allowed_signers_line(signing_key.with_name("id_ed25519.pub"), "tests")
+
+
+@pytest.fixture
+def root(tmp_path: Path, signer_line: str) -> Root:
+    """A board's folder that trusts the key."""
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "allowed_signers").write_text(signer_line)
+    return Root(folder)
 
 
 @pytest.fixture(scope="session")

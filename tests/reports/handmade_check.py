@@ -123,3 +123,20 @@ def raw(**changes: Any) -> dict[str, Any]:
                   "converted": False},
         **changes,
     }  # fmt: skip
+
+
+def sparse_layer(name: str, **changes: Any) -> dict[str, Any]:
+    """Returns a layer of the sparsity."""
+    return {
+        "layer": name,
+        "possible": True,
+        "certainty": "certain",
+        "reasons": [],
+        "macs": 1000,
+        "macs_saved": 500,
+        "weight_bytes": 0,
+        "weight_bytes_saved": 0,
+        "present": True,
+        "share": 1.0,
+        **changes,
+    }

@@ -9,7 +9,7 @@ from edgekit.reports.terminal.check import (
 )
 from edgekit_device.protocol.codec import read
 from tests.reports import handmade_run
-from tests.reports.handmade_check import document, layer, loadable
+from tests.reports.handmade_check import document, layer, loadable, sparse_layer
 
 
 def flat(text):
@@ -35,25 +35,9 @@ def one_layer(**changes):
             "predicted_us": 2.0, "loadable": None,
             "cbuf": {"layer": "fc", "banks": 3, "available": 16, "near": False, "source": "",
                      "fix": ""},
-            "sparsity": sparse("fc", macs_saved=1200), **changes,
+            "sparsity": sparse_layer("fc", macs_saved=1200), **changes,
         }],
     })  # fmt: skip
-
-
-def sparse(name, **changes):
-    return {
-        "layer": name,
-        "possible": True,
-        "certainty": "certain",
-        "reasons": [],
-        "macs": 1000,
-        "macs_saved": 500,
-        "weight_bytes": 0,
-        "weight_bytes_saved": 0,
-        "present": True,
-        "share": 1.0,
-        **changes,
-    }
 
 
 def test_one_layer_in_full():

@@ -47,6 +47,7 @@ from edgekit.network.protos import (
     subgraphs,
     tensor_type,
 )
+from edgekit.text import first_line
 
 if TYPE_CHECKING:
     from edgekit.network.loading.proposals import Proposal
@@ -480,9 +481,8 @@ def _inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(proto)
     except (onnx.checker.ValidationError, RuntimeError, ValueError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
         raise ModelError(
-            f"the model's local functions cannot be inlined: {reason}",
+            f"the model's local functions cannot be inlined: {first_line(error)}",
             code="model.functions",
             hint="export the model again without local functions",
         ) from error

@@ -40,6 +40,7 @@ from edgekit.network.protos import (
     tensor_type,
 )
 from edgekit.network.windows import POOLS, attributes, pool_output_sizes, without_ceil_mode
+from edgekit.text import first_line
 
 # longest constant for inference, which only reads shapes, axes and scales
 _LONGEST_HINT = 1024
@@ -318,9 +319,9 @@ class Evaluation:
             if unsure:
                 return {}
             given = ", ".join(f"{name} {list(self._shape(name))}" for name in types)
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
             raise ModelError(
-                f"node {node.name!r} ({node.op_type}) does not fit its inputs ({given}): {reason}",
+                f"node {node.name!r} ({node.op_type}) does not fit its inputs ({given}): "
+                f"{first_line(error)}",
                 code="model.shape_inference",
                 where=node.name,
                 hint="check the sizes given for the inputs, or export the model again",

@@ -116,7 +116,7 @@ def _build_engines(context: Context) -> tuple[Artefacts, bool]:
         cut,
         plan_scales(context),
         progress=lambda done, total: context.update(done, total, f"{text} {done} of {total}"),
-        store=WeightStore(cut.runnable.model, cache.kept_array),
+        store=WeightStore(cut.runnable.model, cache.store_array),
     )
     stored = store_artefacts(cache, found)
     cache.keep("build", key, stored)
@@ -471,14 +471,14 @@ def fall_back_to_fp16(context: Context) -> Context:
             raise gate_failure(context, shortfall(found), found.accuracy, fp16=False)
         return found
 
-    def kept(context: Context, found: Proposal) -> Context:
+    def keep(context: Context, found: Proposal) -> Context:
         if note := bound_note(None if found.minimal else found.builds, found.ranked, found.tried):
             context.note(note)
         return keep_in_fp16(context, found.layers or ())
 
     return Fp16Search(
         propose=propose,
-        keep=kept,
+        keep=keep,
         kept=lambda context: frozenset(context.fp16_by_gate),
         int8=_int8_layers,
         passes=lambda context: reaches(accuracy(context), gate.metric, gate.min),

@@ -445,7 +445,7 @@ def build_on(
     logs = {
         engine.key: cache.blob(engine.log).decode("utf-8", "replace") for engine in result.engines
     }
-    made = read_artefacts(request, result, lanes, fetch, context.cache.kept_array)
+    made = read_artefacts(request, result, lanes, fetch, context.cache.store_array)
     notes, comparison = list(made.notes), None
     if not profiles:  # an engine of a range has no planned layers
         comparison = compare_build(
@@ -495,7 +495,7 @@ def convert_weights(
         )
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
     request, lanes = make_build_request(context, other=other, plugins=plugins)
-    keep = context.cache.kept_array
+    keep = context.cache.store_array
     made = read_artefacts(request, built.result, lanes, lambda digests: {}, keep)
     own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)

@@ -277,7 +277,7 @@ def with_weights_from(context: Context, other: Model) -> Artefacts:
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
     """
     mine, cache = artefacts(context), context.cache
-    weights, values = derive_weights(mine.weights, other, keep=cache.kept_array)
+    weights, values = derive_weights(mine.weights, other, keep=cache.store_array)
     return dataclasses.replace(mine, weights=weights, values=values)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # keys of the configuration's section that do not change the inputs
 _OTHERS = {"method", "cache", "missing", "fp16_layers"}
 # keys for the preparation of images
-_SAYS = IMAGE_OPTIONS - {"skip_broken"}
+_IMAGE_KEYS = IMAGE_OPTIONS - {"skip_broken"}
 
 
 def calibration_inputs(context: Context) -> Iterable[Mapping[str, np.ndarray]]:
@@ -87,7 +87,7 @@ def usual_pictures(context: Context) -> HeadPictures | None:
     options of images.
     """
     options = context.file.calibration.model_fields_set
-    head = None if _SAYS.intersection(options) else load_head(context)
+    head = None if _IMAGE_KEYS.intersection(options) else load_head(context)
     return None if head is None else head_pictures(head)
 
 

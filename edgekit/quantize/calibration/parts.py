@@ -10,6 +10,7 @@ import onnx
 
 from edgekit.errors import ModelError
 from edgekit.network.protos import reads
+from edgekit.text import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,9 +91,9 @@ def run_parts(
             except ModelError:  # a plugin's function
                 raise
             except Exception as error:  # a family of pybind types without a common base
-                text = str(error).strip() or type(error).__name__
+                reason = first_line(error, type(error).__name__)
                 raise ModelError(
-                    f"ONNX Runtime could not run the model: {text.splitlines()[0]}",
+                    f"ONNX Runtime could not run the model: {reason}",
                     code="model.run",
                     hint="check that ONNX Runtime can run the model",
                 ) from error

@@ -20,6 +20,7 @@ import numpy as np
 from edgekit.errors import DataError
 from edgekit.files import regular_file
 from edgekit.quantize.data.rows import DataRow, RowLayout, path_text, read_ahead
+from edgekit.text import first_line
 from edgekit_device.arrays.npz import MOST_ARRAYS, read_header
 from edgekit_device.files import map_file
 from edgekit_device.zips import zip_entries
@@ -162,9 +163,8 @@ def members(path: Path, only: str) -> dict[str, Member]:
 
 def unreadable(path: Path, error: Exception, where: str = "") -> DataError:
     """Returns the error for a file that cannot be read."""
-    text = str(error).strip() or type(error).__name__
     return DataError(
-        f"cannot read the arrays: {text.splitlines()[0]}",
+        f"cannot read the arrays: {first_line(error, type(error).__name__)}",
         code="data.unreadable",
         where=where or path_text(path),
         hint="save it with numpy.savez or numpy.save, without object arrays",

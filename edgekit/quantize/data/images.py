@@ -19,6 +19,7 @@ import numpy as np
 from edgekit.errors import DataError
 from edgekit.files import regular_file
 from edgekit.quantize.data.rows import DataRow, path_text, read_ahead
+from edgekit.text import first_line
 from edgekit_device.detection.letterbox import Placing, cover, crop_resized, letterbox, stretch
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
 
 def _refused(path: Path, error: Exception) -> DataError:
     name = type(error).__name__
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else name
+    reason = first_line(error, name)
     if "DecompressionBomb" in name:
         reason = "it has too many pixels for a photo, like a decompression bomb"
     elif name == "UnidentifiedImageError":

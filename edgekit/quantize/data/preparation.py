@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-import yaml
-
 from edgekit.quantize.data.images import ImageOptions, with_preset
 from edgekit.quantize.data.rows import row_layout
+from edgekit.text import yaml_line
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -135,8 +133,7 @@ class HeadPictures:
     @property
     def yaml(self) -> str:
         """The line of a configuration that gives this preparation."""
-        keys: str = yaml.safe_dump(self.keys, default_flow_style=True, width=math.inf)
-        return f"calibration: {keys.strip()}"
+        return yaml_line({"calibration": self.keys})
 
 
 def _vgg16(head: Head) -> bool:

@@ -58,14 +58,6 @@ def bundle_with(key: Path, *, seed: int = 0, **more: Any) -> Bundle:
 Put = Callable[..., Path]
 
 
-@pytest.fixture
-def root(tmp_path: Path, signer_line: str) -> Root:
-    folder = tmp_path / "root"
-    folder.mkdir()
-    (folder / "allowed_signers").write_text(signer_line)
-    return Root(folder)
-
-
 def test_figures_are_retained_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
     folder = put(root, bundle_with(signing_key, seed=0, least=0.999))
     found = examine(root, root.app("toy"), folder, POLICY)

@@ -25,14 +25,6 @@ from tests.edgekit_device.deployment.health_board import put
 from tests.edgekit_device.deployment.test_health import POLICY, bundle_with
 
 
-@pytest.fixture
-def root(tmp_path: Path, signer_line: str) -> Root:
-    folder = tmp_path / "root"
-    folder.mkdir()
-    (folder / "allowed_signers").write_text(signer_line)
-    return Root(folder)
-
-
 def examined(root: Root, key: Path) -> Path:
     folder = put(root, bundle_with(key, least=0.9))
     switch(root.app("toy"), folder.name)
