@@ -97,6 +97,8 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
             code="job.kind",
             where=request.kind[:80],
         )
+    # the id is a digest of all that decides the result: equal work is found again, and another
+    # loader or a changed board makes another job
     facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     job = Job(root, hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
@@ -106,6 +108,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
         state = job.read().state
         if state in LIVE:
             return StartedJob(job.name, state, joined=True)
+        # a job whose blobs were collected or damaged runs again
         if job.complete():
             os.utime(job.folder / STATE)  # restarts its grace time before collection
             return StartedJob(job.name, "done", reused=True)
@@ -230,6 +233,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     lock = open_locked(job.folder / "lock", 2.0)
     if lock is None:
         return  # another process runs it already
+    # a job must not keep the caller's folder or its disk in use
     os.chdir("/")
     try:
         try:
@@ -247,6 +251,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     with contextlib.suppress(OSError):
         (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
+    # before the collection: a job that holds its lock counts as alive
     os.close(lock)
     # if this fails, the next job that ends does it
     with contextlib.suppress(DeviceError, OSError), locked(job.root.folder / "jobs" / "lock"):
@@ -283,6 +288,7 @@ def _has_turn(job: Job, handle: int) -> bool:
         state = other.read()
         if other.name == job.name or state.kind in CONCURRENT_JOBS:
             continue
+        # names decide between equal times, so that two waiting jobs never both give way
         if state.state == "queued" and (state.queued_at or 0.0, other.name) < own:
             return False
     return take_lock(handle)
@@ -290,6 +296,7 @@ def _has_turn(job: Job, handle: int) -> bool:
 
 def _run_child(job: Job) -> _End:
     """Runs the work in its own process group; returns its end."""
+    # before the fork: the child would write the buffered text again
     sys.stdout.flush()
     sys.stderr.flush()
     group: List[int] = []
@@ -298,6 +305,7 @@ def _run_child(job: Job) -> _End:
     def stopped() -> None:
         if group and job.is_cancelled():
             if not deadline:
+                # first SIGTERM: the processes that the work has started may clean up
                 deadline.append(time.monotonic() + _read_grace(job))
                 _signal_group(group[0], signal.SIGTERM)
             elif time.monotonic() > deadline[0]:

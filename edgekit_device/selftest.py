@@ -96,7 +96,7 @@ _COPIED = (
 )
 
 BUILDS = frozenset({"build", "build_again"})
-"""Asks that run a build, which isolates itself."""
+"""Checks that run a build, which isolates itself."""
 
 _LAUNCHES = 10
 _TIMES = array(number(0.0, 1e9))

@@ -96,6 +96,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Meas
     on_stage = progress_reporter(settings) if arguments.progress else lambda stage: None
     npz = receive_npz(stdin) if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
+    # around trtexec, too: both measurements need the same clocks
     with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
         found, planned = _measure_release(root, folder, arguments, settings, npz, on_stage)
         trtexec = None
@@ -134,8 +135,10 @@ def _measure_release(
     nodes = None
     if settings.profile:
         on_stage("layers")
+        # a run of its own: a profiler changes the times of whole frames
         nodes = profile(checked, first, arguments.threads, settings.iterations, planned.variant)
     sizes = {} if whole.is_static and not settings.shapes else planned.sizes
+    # the batch is the first axis of the first input
     shape = next(iter(planned.sizes.values()))
     return replace(
         frames,
@@ -162,6 +165,7 @@ def _open_release(
     began = time.perf_counter()
     checked = check_release(root, folder)
     need_ready(arguments.app, folder)
+    # before the engines take memory; it opens the device, so it also sets how CUDA waits
     before = None if checked.manifest.backend == "reference" else _free_device_memory(spin)
     model = open_model(checked, arguments.threads)
     return checked, model, (time.perf_counter() - began) * 1e3, before
@@ -170,6 +174,7 @@ def _open_release(
 def _free_device_memory(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
     try:
         if spin is not None:
+            # before open_cuda: a driver may refuse it once the context exists
             choose_wait(spin)
         return open_cuda().memory()
     except DeviceError:
@@ -399,6 +404,7 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
         last = len(stages) if stage == "pipelined" else 4  # unknown before if frames pipeline
         known = [seconds for _, seconds in stages[place:last] if seconds is not None]
         line = Stage(stage, round(sum(known), 3) if known else None)
+        # unbuffered: the host shows the stage while it runs
         os.write(sys.stdout.fileno(), (json.dumps(write(line)) + "\n").encode("ascii"))
 
     return report
@@ -517,6 +523,7 @@ def _profile_nodes(
 ) -> Iterator[MeasuredNode]:
     frame = model.check(inputs)
     for lane in model.lanes:
+        # one more: the first, cold run is left out
         for _ in range(min(iterations, _PROFILED_RUNS) + 1):
             model.run_lane(lane.number, frame)
     # an engine that runs on several devices ends its profiling once
@@ -551,6 +558,7 @@ def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[flo
     """Returns each node's microseconds, without the first (cold) run."""
     known: Dict[str, str] = {}
     for node in facts.nodes:
+        # ONNX Runtime derives names of its own nodes from a node's name or an output's
         for name in (node.name, *node.outputs):
             known.setdefault(name, node.name or node.outputs[0])
     times: Dict[str, List[float]] = {}

@@ -72,6 +72,7 @@ class EventPairs:
             self._cuda.record(event, stream)
             self._cuda.synchronize(stream)
             after = time.perf_counter()
+            # it passed between the two readings: the quickest try is the most exact
             found.append((after - before, event, (before + after) / 2))
         self._cuda.destroy_stream(stream)
         _, event, passed = min(found)
@@ -99,12 +100,14 @@ class EventPairs:
         host = {"enqueue": self._enqueue * 1e3} if self._enqueued else {}
         self._unread.append((number, self._now, host))
         self._now, self._enqueue, self._enqueued = [], 0.0, False
+        # bounds the events of a long run; the newer half stays for the timeline
         if len(self._unread) > _UNREAD:
             self._read(len(self._unread) // 2)
 
     def read(self, spans: int = 0) -> List[Span]:
         """Reads unread events into ``frames``; returns the pieces of the last ``spans`` frames."""
         found = []
+        # [-0:] would be all frames
         for number, pieces, _ in self._unread[-spans:] if spans else ():
             for phase, first, last in pieces:
                 start = self._zero + self._cuda.elapsed_ms(self._base, first) / 1e3

@@ -112,6 +112,7 @@ class Deployment:
             self._fail(error, "rolling-back")
             raise error
         try:
+            # counts starts: a release that crashes the board would do so after each boot
             attempts = journal.facts.attempts + 1
             if attempts > _MOST_ATTEMPTS:
                 raise DeviceError(
@@ -136,10 +137,12 @@ class Deployment:
     def _advance(self) -> None:
         """Follows the table from the journal's state to "committed"."""
         state: Optional[str] = self.journal.state
+        # nothing serves yet: the checks are repeated, since board and store may have changed
         if state in BEFORE_SWITCH:
             state = "verifying"
         while state is not None:
             row = STATES[state]
+            # may fail, for example for lack of space: then the state has not begun
             row.first(self)
             self._enter(state)
             row.work(self)
@@ -180,7 +183,9 @@ class Deployment:
         # the serving bundle is never refused
         if not (facts.on_purpose or facts.previous == staged.release):
             check_install(self.root, staged.checked)
+        # in memory: the next state's entry makes it durable together with the state
         self.journal.update(release=staged.release, issued=seen_issue(staged.checked))
+        # a release that was ready before needs no more disk, and its runtime was checked
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)
 
@@ -202,12 +207,14 @@ class Deployment:
         self.journal.update(health=found.health)
 
     def _switch(self) -> None:
+        # the last moment at which a cancellation costs nothing
         self.stopped()
         switch(self.app, str(self.journal.facts.release))
 
-    def _count(self) -> None:
+    def _record_counters(self) -> None:
         """Records counters before the end is written: after a power cut both are repeated."""
         facts = self.journal.facts
+        # space for this state's journal; the other files stay for a rollback if it fails
         free_reserve(self.app, 1)
         record_counter(self.root, self.app.name, facts.digest, facts.issued)
         self.journal.update(error=None)
@@ -234,8 +241,10 @@ class Deployment:
 
     def _go_back(self) -> None:
         facts = self.journal.facts
+        # both links: "previous" must again be the release before the one that serves
         restore(self.app, facts.previous, facts.fallback)
         with contextlib.suppress(DeviceError):
+            # the links are already right: a server that hangs must not stop the rollback
             reload_server(self.app.folder, self.policy.timeouts.test_s)
 
     def _withdraw(self) -> None:
@@ -246,6 +255,7 @@ class Deployment:
             named = [n for n in self.app.releases() if n.endswith("-" + facts.digest[:12])]
             release = named[-1] if named else None
         in_use = (facts.previous, self.app.link("current"), self.app.link("previous"))
+        # a release that existed before may be wanted again; a new one only takes space
         if not (facts.known or release is None or release in in_use):
             with contextlib.suppress(DeviceError):
                 remove(self.root, self.app, release)
@@ -281,6 +291,7 @@ class Deployment:
                 on_turn=on_turn,
                 on_report=self.on_progress,
                 stopped=self.stopped,
+                # a copy in the child would hold the app's lock after this process has died
                 closes=[self._held],
             )
         except ChildDied as error:
@@ -361,6 +372,7 @@ def soak(run: Deployment) -> None:
     """
     policy = run.policy
     until = time.monotonic() + policy.soak_s
+    # errors from before the switch do not count: only differences are judged
     known = _load_release(run, policy.timeouts.test_s)
     while True:
         _examine(run, policy)
@@ -402,6 +414,7 @@ def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
 def _check_server(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with the previous counters; returns the new status."""
     found = query_server(run.app.folder)
+    # another process counts from zero
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
             raise _unhealthy_error(run, "the server ended")
@@ -453,6 +466,7 @@ def keep_reserve(app: App) -> None:
         with map_os_errors(path):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
+                # allocates blocks: a sparse file would reserve nothing
                 os.posix_fallocate(handle, 0, _RESERVED_BYTES)
             finally:
                 os.close(handle)
@@ -493,7 +507,7 @@ STATES = {
     ),
     "soaking": State(soak, "committed", "rolling-back"),
     # fails if the disk does not take the journal's last state
-    "committed": State(Deployment._tidy, fails="rolling-back", first=Deployment._count),
+    "committed": State(Deployment._tidy, fails="rolling-back", first=Deployment._record_counters),
     "rolling-back": State(
         Deployment._go_back,
         "rolled-back",

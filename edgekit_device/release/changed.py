@@ -236,6 +236,7 @@ def compare_fingerprints(
         before, here = tested.get(name) or "", now.get(name) or ""
         if not before or not here or before == here:
             continue
+        # a package's version has more parts (10.3.0.30) than the module's (10.3.0)
         if name not in _VERSIONS or not same_version(parse_version(before), parse_version(here)):
             found.append(FingerprintChange(name, before[:80], here[:80]))
     return found
@@ -286,6 +287,7 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
         found["tensorrt"] = version  # the loaded library counts, not the package list
     # if it cannot be cached, the board is examined again next time
     with contextlib.suppress(OSError, DeviceError):
+        # a question creates no installation
         if folder.is_dir():
             write_durably(folder / _FINGERPRINT, dump(_KnownFingerprint(key, found)))
             (folder / _FINGERPRINT).chmod(0o600)
@@ -311,6 +313,7 @@ def _tensorrt(loads: bool) -> str:
 
         module = find_module("full")
     else:
+        # not imported for this: status and offer must answer quickly
         module = sys.modules.get("tensorrt")
     return str(getattr(module, "__version__", ""))
 
@@ -332,6 +335,7 @@ def _stamp(path: Path) -> Optional[List[Any]]:
         return None
     if str(path).startswith("/proc/"):
         return [str(path)]  # its time stamp is the time of the first read
+    # the real path: libraries and /usr/local/cuda are links that an upgrade points elsewhere
     return [str(path), os.path.realpath(str(path)), facts.st_mtime_ns, facts.st_size, facts.st_ino]
 
 

@@ -192,16 +192,19 @@ def stage(
     name = checked.manifest.name
     if app is not None:
         need_app(checked, app)
+    # shared with other deployments; a collection, which removes blobs, takes it exclusively
     with root.lock(shared=True), workspace(root.folder) as work:
         check_blobs(checked, checked.manifest.blobs)
         target = root.app(name)
         with target.lock(), map_os_errors(str(target.folder)):
             if checked.signer is None:
+                # before the release exists: check_release would refuse it until it is recorded
                 accept(root, checked.manifest.digest)
             for found in target.releases():
                 if _matches_bundle(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
             last = target.releases()
+            # above all present numbers, so names sort by age and "earlier" is a smaller number
             number = release_number(last[-1]) + 1 if last else 1
             release = "{:06d}-{}".format(number, checked.manifest.digest[:12])
             made = ReleaseRecord(
@@ -219,6 +222,7 @@ def stage(
             if signature is not None:
                 write_durably(folder / SIGNATURE, signature)
             write_durably(folder / RECORD, dump(made))
+            # complete before it gets its name: a reader never sees half a release
             os.rename(str(folder), str(target.releases_folder / release))
             fsync_folder(target.releases_folder)
     return Staged(name, release, False, checked)
@@ -237,6 +241,7 @@ def check_release(
     ``allowed_signers``.
     """
     files = open_release(root, folder)
+    # an explicit file of signers is a stricter question than the board's own acceptance
     trusted = trust_unsigned
     if allowed_signers is None:
         trusted = trusted or is_accepted(root, sha256(files.manifest))
@@ -277,6 +282,7 @@ def switch(app: App, release: str) -> SwitchedLinks:
 def earlier_release(app: App) -> Optional[str]:
     """Returns the release that a rollback goes to, never a taken-back release; None for none."""
     current, previous = app.link("current"), app.link("previous")
+    # first the release that really served before; older numbers may never have served
     found = [previous] if previous is not None and previous != current else []
     if current is not None:
         found += [
@@ -328,6 +334,7 @@ def rollback(
                     else "; to deploy it again: " + describe_put_back(app, back.release)
                 ),
             )
+        # earlier_release never returns a release that was taken back
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2], release=target)
         _switch(app, target, lambda: note(current, target))
@@ -373,6 +380,7 @@ def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> 
     if current != release:
         check_signer(app.root, folder)  # a release that does not load must not serve
         note()
+        # after ``note``: the history must know a rollback even if the change is interrupted
         set_links(app.folder, release, current or app.link("previous"))
     return SwitchedLinks(app.name, release, app.link("previous"))
 

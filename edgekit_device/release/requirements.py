@@ -36,6 +36,7 @@ def check_requires(root: Root, manifest: Manifest) -> None:
     if requires.cudla or requires.dla_cores:
         cores = len(inventory.dla_devices(system)) or None
         if cores is None:
+            # TensorRT is asked in a child process, so only if there are no device nodes
             cores = query_tensorrt(MODULES["full"])[0].dla_cores
     cudla = (
         bool("cudla" in inventory.libraries(system) or query_cudla()) if requires.cudla else None
@@ -106,6 +107,7 @@ def check_facts(
         )
     disk = None if there is None else board.free_bytes
     for what, needed, free in (
+        # present blobs already use their space
         ("disk", requires.disk_bytes - (there or 0), disk),
         ("memory", requires.memory_bytes, board.memory_bytes),
     ):
@@ -159,6 +161,7 @@ def _check_board(requires: Requires, board: Hello, where: str) -> None:
             check_board(kind, here, portable=requires.portable, where=where)
         except DeviceError as error:
             refused.append(error)
+    # a bundle for several boards needs one of them
     if len(refused) == len(requires.boards):
         raise DeviceError(
             refused[0].message, code="requires.board", where=where, hint=refused[0].hint

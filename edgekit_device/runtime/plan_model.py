@@ -97,6 +97,7 @@ def load_plan(
     version = read_header(data, str(file))
     runtimes = Runtimes(default_root(), threads)
     loaded = None
+    # first as a plan without a lean runtime, so that no code in the plan runs if that works
     for embedded in (False, True) if version_compatible else (False,):
         about = EngineEntry(
             "plan", show(version), False, version_compatible, embedded, "none", dla_core, (), ()

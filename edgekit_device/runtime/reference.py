@@ -140,6 +140,7 @@ def open_engines(
     manifest = checked.manifest
     whole = [segment for segment in manifest.segments() if segment.device != CPU]
     every = whole if segments is None else segments
+    # an engine that several segments use is read and opened once
     first = {segment.engine: segment for segment in every}
     engines, faults = {}, []
     for digest in first:
@@ -239,6 +240,7 @@ def _open(
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile / segment.engine[:16])
+    # a stripped engine has no values: they are passed beside the model
     names = [weight.name for weight in facts.weights]
     arrays = [weight_array(checked, checked.manifest.weights[name]) for name in names]
     try:
@@ -264,6 +266,7 @@ def _open(
             where="segment {} on {}".format(segment.index, segment.device),
         ) from error
     _check_names(session, segment)
+    # ONNX Runtime does not own the memory of external initialisers
     return ReferenceEngine(session, arrays)
 
 

@@ -78,6 +78,7 @@ def main(argv: List[str]) -> None:
     """
     number, root, app, release, threads = argv
     end_with_parent()()
+    # Ctrl-C and a reload are for the server, which closes the socket if it wants an end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with socket.socket(fileno=int(number)) as peer:
@@ -175,6 +176,7 @@ class _Answers:
                 (client,) = _CLIENT.unpack_from(message)
                 head = message[_CLIENT.size :]
                 if not head:
+                    # at once: the engine may run for another client, and this memory is large
                     self.known.pop(client, None)
                 self._come.put((client, head, reader.claim() if head else None))
         self._come.put(None)
@@ -185,9 +187,11 @@ class _Answers:
         if descriptor is None:
             raise DeviceError("the request came without memory", code="serve.memory")
         memory = self._map(client, descriptor)
+        # numbers from a client: checked against its own memory before any view is made
         if end > len(memory) or start % ALIGN:
             raise outside_error("room")
         inputs = {tensor.name: input_array(memory, tensor) for tensor in request.inputs}
+        # known sizes are checked before the engine runs, others after
         if self._fixed:
             _check_space(start, end, self._fixed)
         began = time.perf_counter()
