@@ -369,8 +369,8 @@ class Extent:
         """
         with open(str(self.path), "rb", buffering=0) as file:
             handle = file.fileno()
-            there = os.fstat(handle).st_size - self.offset
-            if (there if self.size is None else min(self.size, there)) != size:
+            available = os.fstat(handle).st_size - self.offset
+            if (available if self.size is None else min(self.size, available)) != size:
                 return b"", ""
             if size > _CHUNK:
                 return _read_hashed(handle, self.offset, size)
@@ -386,14 +386,14 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
     # AttributeError: Python 3.8 builds without MADV_HUGEPAGE
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    view, digest, done = memoryview(memory), hashlib.sha256(), 0
-    while done < size:
-        chunk = view[done : min(done + _CHUNK, size)]
-        count = os.preadv(handle, [chunk], offset + done)
+    view, digest, hashed = memoryview(memory), hashlib.sha256(), 0
+    while hashed < size:
+        chunk = view[hashed : min(hashed + _CHUNK, size)]
+        count = os.preadv(handle, [chunk], offset + hashed)
         if not count:
             break  # it was truncated meanwhile: the hash differs
         digest.update(chunk[:count])
-        done += count
+        hashed += count
     return view.toreadonly(), digest.hexdigest()
 
 

@@ -291,11 +291,11 @@ def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> R
         root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False
     )
     manifest, app = checked.manifest, root.app(checked.manifest.name)
-    whole = all(
+    complete = all(
         root.store.size(digest) == size and root.store.is_whole(digest)
         for digest, size in manifest.sizes().items()
     )
-    changed = not whole or find_working(root, checked) is None
+    changed = not complete or find_working(root, checked) is None
     if changed:
         check_requires(root, manifest)
     return RehearsedInstall(changed, app.name, manifest.digest, app.link("current"), len(new))

@@ -176,7 +176,7 @@ def _launch(job: Job) -> None:
     argv += ["--job", job.name, "--ready", str(writing)]
     try:
         with (job.folder / LOG).open("ab") as log:
-            done = subprocess.run(
+            starter = subprocess.run(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -189,7 +189,7 @@ def _launch(job: Job) -> None:
     with open(reading, "rb") as ready:
         ready.read()  # ends when the job waits, runs or has ended
     state = job.read()
-    if done.returncode or (state.state == "lost" and not state.started_at):
+    if starter.returncode or (state.state == "lost" and not state.started_at):
         last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
         if not last:
             refuse_full(job.folder)
@@ -283,13 +283,13 @@ def _wait_for_turn(job: Job) -> _End:
 
 def _has_turn(job: Job, handle: int) -> bool:
     """Returns True if the board is free and no other job has waited longer."""
-    own = (job.read().queued_at or 0.0, job.name)
+    place = (job.read().queued_at or 0.0, job.name)
     for other in all_jobs(job.root):
         state = other.read()
         if other.name == job.name or state.kind in CONCURRENT_JOBS:
             continue
         # names decide between equal times, so that two waiting jobs never both give way
-        if state.state == "queued" and (state.queued_at or 0.0, other.name) < own:
+        if state.state == "queued" and (state.queued_at or 0.0, other.name) < place:
             return False
     return take_lock(handle)
 

@@ -268,8 +268,8 @@ def _run_child(
         except Exception as error:
             with contextlib.suppress(OSError):  # a full disk takes no traceback
                 traceback.print_exc()
-            said = "{}: {}".format(type(error).__name__, error)
-            answer = _Message(error=Failure.of(DeviceError(said, code="loader.internal")))
+            reason = "{}: {}".format(type(error).__name__, error)
+            answer = _Message(error=Failure.of(DeviceError(reason, code="loader.internal")))
         send(answer)
     finally:
         # not sys.exit: exit handlers and buffered files belong to the parent

@@ -68,8 +68,8 @@ def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
         at = start + name + extra + comment
         if at > end:
             raise ValueError("its directory is cut off")
-        more = bytes(data[start + name : start + name + extra])
-        size, packed, offset = _read_zip64([size, packed, offset], more)
+        extra_fields = bytes(data[start + name : start + name + extra])
+        size, packed, offset = _read_zip64([size, packed, offset], extra_fields)
         yield ZipEntry(bytes(data[start : start + name]), flags, method, packed, size, offset)
 
 

@@ -174,10 +174,10 @@ def segment_times(model: Model, events: Sequence[SegmentEvent]) -> Tuple[Segment
 def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
     """Returns the last few frames in which every segment ran."""
     counts = Counter((event.lane, event.frame) for event in events)
-    whole = {
+    complete = {
         frame for (lane, frame), count in counts.items() if count == len(model.lanes[lane].segments)
     }
-    return sorted(whole)[-EVENT_FRAMES:]
+    return sorted(complete)[-EVENT_FRAMES:]
 
 
 def retained_start(

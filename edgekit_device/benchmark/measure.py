@@ -97,7 +97,7 @@ def bench(
             "the model has several variants, but only one can be measured",
             code="bench.shape",
             where=model.name,
-            hint="with model.variant(model.planned(shapes)) as one: measure one",
+            hint="with model.variant(model.planned(shapes)) as variant: bench(variant, inputs)",
         )
     settings = settings or BenchSettings()
     if not 1 <= settings.streams <= _MOST_STREAMS:

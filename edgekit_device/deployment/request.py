@@ -16,7 +16,7 @@ from edgekit_device.protocol.codec import (
     read,
     text,
 )
-from edgekit_device.release.changed import find_change, is_read
+from edgekit_device.release.changed import find_change, is_readable
 from edgekit_device.release.journal import busy_error, is_claimed, read_journal
 from edgekit_device.release.offer import read_incoming
 from edgekit_device.release.policy import Policy, read_policy
@@ -113,4 +113,4 @@ def _is_intact(folder: Path, digest: str) -> bool:
         manifest = (folder / MANIFEST).read_bytes()
     except OSError:
         return False
-    return sha256(manifest) == digest and is_read(folder)
+    return sha256(manifest) == digest and is_readable(folder)

@@ -202,7 +202,7 @@ class Deployment:
             return _Tested(refit, health)
 
         limits = self.policy.timeouts
-        found = self.child(_Tested, work, {"refitting": limits.refit_s, "testing": limits.test_s})
+        found = self.isolate(_Tested, work, {"refitting": limits.refit_s, "testing": limits.test_s})
         self._refit = found.refit
         self.journal.update(health=found.health)
 
@@ -266,7 +266,7 @@ class Deployment:
         with contextlib.suppress(DeviceError):
             record_end(self.app, self.journal.facts)
 
-    def child(
+    def isolate(
         self,
         kind: Type[_Found],
         work: Callable[[Turn, Report], _Found],
@@ -399,7 +399,7 @@ def _examine(run: Deployment, policy: Policy) -> None:
         folder = run.app.release(facts.release)
         return examine(run.root, run.app, folder, checks, keeps=False)
 
-    run.child(Health, work, {"soaking": policy.timeouts.test_s})
+    run.isolate(Health, work, {"soaking": policy.timeouts.test_s})
 
 
 def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
@@ -419,14 +419,14 @@ def _check_server(run: Deployment, known: Optional[ServingStatus]) -> Optional[S
         if found is None and known is not None:
             raise _unhealthy_error(run, "the server ended")
         return found
-    for what, more in (
+    for what, rise in (
         ("error", found.errors - known.errors),
         ("restart", found.restarts - known.restarts),
     ):
-        if more > 0:
+        if rise > 0:
             last = _last_error(found)
             raise _unhealthy_error(
-                run, counted(more, "new " + what) + (": " + last if last else "")
+                run, counted(rise, "new " + what) + (": " + last if last else "")
             )
     return found
 

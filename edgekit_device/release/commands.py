@@ -127,7 +127,7 @@ def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Rem
     app = root.app(arguments.app)
     if not app.folder.is_dir():
         raise no_such_app(app)
-    with claim_by_hand(app, whole=arguments.release is None):
+    with claim_by_hand(app, removes_app=arguments.release is None):
         removed = remove(root, app, arguments.release, arguments.reason)
     return RemovedReleases(tuple(removed))
 

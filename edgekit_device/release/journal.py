@@ -546,19 +546,19 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
 
 
 @contextmanager
-def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
+def claim_by_hand(app: App, *, removes_app: bool = False) -> Iterator[None]:
     """Locks the app for a switch or a removal by hand, if no deployment is unfinished.
 
     Args:
         app: The app.
-        whole: True to remove the whole app; an unfinished deployment is then ignored.
+        removes_app: True to remove the whole app; an unfinished deployment is then ignored.
 
     Raises:
         DeviceError: "deploy.busy" or "deploy.unfinished".
     """
     with claim(app, wait_s=_BY_HAND_S):
         journal = read_journal(app)
-        if journal is not None and journal.live and not whole:
+        if journal is not None and journal.live and not removes_app:
             raise DeviceError(
                 "a deployment of {} was interrupted while {}".format(
                     journal.facts.digest[:12], journal.state

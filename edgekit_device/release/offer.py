@@ -35,7 +35,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
-from edgekit_device.release.changed import find_change, is_read
+from edgekit_device.release.changed import find_change, is_readable
 from edgekit_device.release.journal import DeploymentFacts, TakenBack, find_taken_back, read_journal
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
@@ -260,7 +260,7 @@ def find_serving(root: Root, checked: Checked) -> Optional[str]:
     if current is None:
         return None
     folder = app.releases_folder / current
-    if not is_ready(folder) or not is_read(folder):
+    if not is_ready(folder) or not is_readable(folder):
         return None
     same = _read(folder / MANIFEST) == checked.files.manifest
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None

@@ -24,7 +24,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.serving import ServingStatus
-from edgekit_device.release.changed import is_read
+from edgekit_device.release.changed import is_readable
 from edgekit_device.release.journal import (
     TakenBack,
     describe_put_back,
@@ -392,4 +392,4 @@ def _matches_bundle(root: Root, folder: Path, files: BundleFiles) -> bool:
     except DeviceError:
         return False
     same = found.manifest == files.manifest and found.signature == files.signature
-    return same and is_read(folder)
+    return same and is_readable(folder)

@@ -160,17 +160,17 @@ class Deviation:
     @staticmethod
     def join_all(parts: Sequence["Deviation"]) -> "Deviation":
         """Returns the deviation over the inputs of several deviations."""
-        whole = Deviation()
+        joined = Deviation()
         for part in parts:
             # the cosine is a mean over inputs, so single values are kept; all others are sums
-            whole.cosines += part.cosines
+            joined.cosines += part.cosines
             for name in ("squares", "total", "total_squares", "elements", "agree", "rows"):
-                setattr(whole, name, getattr(whole, name) + getattr(part, name))
-            whole.max_abs = max(whole.max_abs, part.max_abs)
+                setattr(joined, name, getattr(joined, name) + getattr(part, name))
+            joined.max_abs = max(joined.max_abs, part.max_abs)
             if part._channels is not None:
-                whole._channels = whole._channels or _Channels()
-                whole._channels.join(part._channels)
-        return whole
+                joined._channels = joined._channels or _Channels()
+                joined._channels.join(part._channels)
+        return joined
 
     def error(self, channels: Optional[Sequence[int]] = None) -> float:
         """Returns the mean squared error, of the given channels or of all."""
@@ -260,9 +260,9 @@ class _Channels:
     def _add(self, new: Dict[str, np.ndarray]) -> None:
         import numpy as np
 
-        how = {"low": np.minimum, "high": np.maximum}
+        combine = {"low": np.minimum, "high": np.maximum}
         mine = self.sums
-        self.sums = {k: how.get(k, np.add)(mine[k], v) if mine else v for k, v in new.items()}
+        self.sums = {k: combine.get(k, np.add)(mine[k], v) if mine else v for k, v in new.items()}
 
     def error(self, channels: Sequence[int]) -> float:
         part = list(channels)

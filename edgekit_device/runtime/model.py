@@ -88,7 +88,7 @@ BACKENDS = {
 }
 
 
-def _all_open(segments: Sequence[SegmentEntry]) -> Engines:
+def _refuse_opening(segments: Sequence[SegmentEntry]) -> Engines:
     raise AssertionError("a variant alone has all of its engines")
 
 
@@ -108,7 +108,7 @@ class Model:
     """
 
     def __init__(
-        self, checked: Checked, engines: Engines, open_engines: OpenEngines = _all_open
+        self, checked: Checked, engines: Engines, open_engines: OpenEngines = _refuse_opening
     ) -> None:
         manifest = checked.manifest
         self.name = manifest.name
@@ -510,7 +510,7 @@ def open_model(
     backend = import_backend(manifest)
     memory = backend.plan_memory(manifest, device_memory)
 
-    def opened(segments: Sequence[SegmentEntry]) -> Engines:
+    def open_segments(segments: Sequence[SegmentEntry]) -> Engines:
         found = backend.open_engines(
             checked,
             threads,
@@ -527,9 +527,9 @@ def open_model(
         return engines
 
     at_start = [variant for variant in manifest.every_variant if variant.load == "start"]
-    # variants with load: demand are opened by ``opened`` at their first frame
+    # variants with load: demand are opened by ``open_segments`` at their first frame
     segments = [s for variant in at_start for lane in variant.lanes for s in lane.segments]
-    return Model(checked, opened(segments), opened)
+    return Model(checked, open_segments(segments), open_segments)
 
 
 class _SegmentRun:
@@ -588,7 +588,7 @@ def check_inputs(
     """
     import numpy as np
 
-    def checked(value: Any, tensor: TensorEntry) -> Any:
+    def check_input(value: Any, tensor: TensorEntry) -> Any:
         if not hasattr(value, "__cuda_array_interface__"):
             array = np.asarray(value)
             check_kind(array.dtype, array.shape if static else None, tensor)
@@ -635,7 +635,7 @@ def check_inputs(
             where=model,
             hint="the model's inputs are {}".format(_names(tensors, static)),
         )
-    return {name: checked(inputs[name], tensor) for name, tensor in known.items()}
+    return {name: check_input(inputs[name], tensor) for name, tensor in known.items()}
 
 
 def _names(tensors: Sequence[TensorEntry], static: bool) -> str:

@@ -103,13 +103,13 @@ def load_plan(
             "plan", show(version), False, version_compatible, embedded, "none", dla_core, (), ()
         )
         try:
-            ways = runtimes.choices(version, about, trusted, str(file))
+            choices = runtimes.choices(version, about, trusted, str(file))
         except DeviceError:
             # it is unknown if the plan embeds a runtime: the last refusal counts
             if (embedded or not version_compatible) and not runtimes.has_failed():
                 raise
             continue
-        for choice in ways:
+        for choice in choices:
             core = dla_core if dla_core is None else runtimes.core(choice, dla_core)
             loaded = runtimes.load(data, choice, core, str(file))
             if loaded is not None:

@@ -138,10 +138,10 @@ def open_engines(
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
     """
     manifest = checked.manifest
-    whole = [segment for segment in manifest.segments() if segment.device != CPU]
-    every = whole if segments is None else segments
+    all_segments = [segment for segment in manifest.segments() if segment.device != CPU]
+    wanted_segments = all_segments if segments is None else segments
     # an engine that several segments use is read and opened once
-    first = {segment.engine: segment for segment in every}
+    first = {segment.engine: segment for segment in wanted_segments}
     engines, faults = {}, []
     for digest in first:
         data = bytes(read_checked(checked, digest))
@@ -149,7 +149,7 @@ def open_engines(
         faults += weight_faults(engines[digest][1], dict(manifest.weights))
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}
     # engines of other variants have other weights
-    if {segment.engine for segment in whole} == set(engines):
+    if {segment.engine for segment in all_segments} == set(engines):
         faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
         raise DeviceError(
@@ -162,7 +162,7 @@ def open_engines(
         digest: _open(checked, first[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
-    return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
+    return {(segment.engine, segment.device): opened[segment.engine] for segment in wanted_segments}
 
 
 def open_on_cpu(

@@ -211,7 +211,7 @@ class Router:
         shapes = [{name: limits.opt for name, limits in _clamp(row, sizes).items()} for row in rows]
         nearest = min(zip(rows, shapes), key=lambda pair: distance(pair[1], sizes))[0]  # noqa: B905
         takes = [_describe_row(row) for row in rows]
-        more = len(takes) - _SHOWN
+        hidden = len(takes) - _SHOWN
         return DeviceError(
             "no variant of the model takes {}".format(
                 ", ".join("{} {}".format(name[:80], list(size)) for name, size in sizes.items())
@@ -221,7 +221,7 @@ class Router:
             hint="the nearest is {}; the model takes {}{}".format(
                 _describe_row(_clamp(nearest, sizes)),
                 " or ".join(takes[:_SHOWN]),
-                " and {} others".format(more) if more > 0 else "",
+                " and {} others".format(hidden) if hidden > 0 else "",
             ),
         )
 
@@ -305,8 +305,8 @@ def count_loadables(variants: Iterable[Variant]) -> Dict[int, int]:
             placed = sum(loadable.core == core for loadable in variant.placement.loadables)
             for place, name in enumerate(names):
                 # further loadables of the placement count for the first engine
-                own = 1 + max(placed - len(names), 0) * (place == 0)
-                counts[core, name] = max(counts.get((core, name), 0), own)
+                loadables = 1 + max(placed - len(names), 0) * (place == 0)
+                counts[core, name] = max(counts.get((core, name), 0), loadables)
     found: Dict[int, int] = {}
     for (core, _), count in counts.items():
         found[core] = found.get(core, 0) + count

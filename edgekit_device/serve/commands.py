@@ -199,14 +199,14 @@ def _start_background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
                 process.returncode = 0  # do not wait for it: it outlives this command
         # only what this server wrote: the log is appended to
         file.seek(before)
-        said = file.read(1 << 16).strip().splitlines()
-    raise _start_error(said[-1] if said else b"", process.returncode, log)
+        lines = file.read(1 << 16).strip().splitlines()
+    raise _start_error(lines[-1] if lines else b"", process.returncode, log)
 
 
-def _start_error(said: bytes, status: int, log: Path) -> DeviceError:
+def _start_error(last_line: bytes, status: int, log: Path) -> DeviceError:
     """Returns the last error that a server that did not start printed, or a general error."""
     with contextlib.suppress(DeviceError):  # not an error's JSON
-        return read(Failed, parse_json(said, "the answer")).error.error()
+        return read(Failed, parse_json(last_line, "the answer")).error.error()
     return DeviceError(
         "the server ended with exit status {}".format(status),
         code="serve.not-started",

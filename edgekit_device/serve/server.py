@@ -380,13 +380,13 @@ class ConnectionHandler:
             except Closed:
                 self._remove_peer(peer)
 
-    def _watch_listener(self, more: bool) -> None:
-        """Accepts connections (``more``), or leaves them in the kernel's queue."""
-        if more and not self._taking:
+    def _watch_listener(self, accepting: bool) -> None:
+        """Accepts connections (``accepting``), or leaves them in the kernel's queue."""
+        if accepting and not self._taking:
             self._selector.register(self.listener.socket, selectors.EVENT_READ, self._accept)
-        elif self._taking and not more:
+        elif self._taking and not accepting:
             self._selector.unregister(self.listener.socket)
-        self._taking = more
+        self._taking = accepting
 
     def _make_room(self, now: float) -> bool:
         """Returns True if another client may connect; closes the longest idle client if others

@@ -142,7 +142,7 @@ class _Answers:
             self._fixed = sum(align(nbytes(t.dtype, t.shape)) for t in model.outputs)
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
         # a request's client, head and memory; no head: the client has left; None: the server ended
-        self._come: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
+        self._incoming: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
             queue.SimpleQueue()
         )
 
@@ -150,10 +150,10 @@ class _Answers:
         """Answers until the server closes the socket."""
         threading.Thread(target=self._read, args=(peer,), daemon=True).start()
         while True:
-            come = self._come.get()
-            if come is None:
+            received = self._incoming.get()
+            if received is None:
                 return
-            client, head, memory = come
+            client, head, memory = received
             if not head:
                 # again: the request that ran meanwhile has mapped its memory anew
                 self.known.pop(client, None)
@@ -178,8 +178,8 @@ class _Answers:
                 if not head:
                     # at once: the engine may run for another client, and this memory is large
                     self.known.pop(client, None)
-                self._come.put((client, head, reader.claim() if head else None))
-        self._come.put(None)
+                self._incoming.put((client, head, reader.claim() if head else None))
+        self._incoming.put(None)
 
     def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> RunAnswer:
         request = read_request(RunRequest, parse_head(data))

@@ -118,14 +118,14 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
     """
     found = hashlib.sha256()
     block = memoryview(bytearray(min(_BLOCK, count)))
-    done = 0
-    while done < count:
+    hashed = 0
+    while hashed < count:
         # preadv: the file's own position belongs to the writer
-        got = os.preadv(handle, [block[: count - done]], done)
+        got = os.preadv(handle, [block[: count - hashed]], hashed)
         if not got:
             raise OSError(errno.EIO, "the kept part became shorter")
         found.update(block[:got])
-        done += got
+        hashed += got
     return found
 
 

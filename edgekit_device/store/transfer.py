@@ -244,19 +244,19 @@ class FrameInput:
 
     def fill(self, view: memoryview) -> memoryview:
         """Fills ``view`` and returns the part that was filled: all, unless the stream ended."""
-        done = min(len(view), len(self._ahead))
-        view[:done] = self._ahead[:done]
-        self._ahead = self._ahead[done:]
-        while done < len(view):
-            count = self._read(view[done:])
-            done += count
+        filled = min(len(view), len(self._ahead))
+        view[:filled] = self._ahead[:filled]
+        self._ahead = self._ahead[filled:]
+        while filled < len(view):
+            count = self._read(view[filled:])
+            filled += count
             self._ended = not count
             if self._ended:
                 break
             # a short read means that the sender is slower: more bytes come with one wake-up
-            if count < _LITTLE < len(view) - done:
+            if count < _LITTLE < len(view) - filled:
                 time.sleep(_MOMENT_S)
-        return view[:done]
+        return view[:filled]
 
     def check(self, digest: str, left: int) -> None:
         """Raises "transfer.truncated" if the stream has ended and ``left`` bytes are missing."""

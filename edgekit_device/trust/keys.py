@@ -261,12 +261,12 @@ def _remove_lines(lines: List[str], remove: Sequence[str]) -> List[str]:
 
 
 def _matches(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
-    own = parse_key_line(line)
-    if own is None:
+    listed_key = parse_key_line(line)
+    if listed_key is None:
         return False
     if key is not None:
-        return own.blob == key.blob
-    return wanted in (own.fingerprint, line.split(" ", 1)[0])
+        return listed_key.blob == key.blob
+    return wanted in (listed_key.fingerprint, line.split(" ", 1)[0])
 
 
 def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
@@ -343,8 +343,8 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
                     raise _lines_error("ssh-keygen failed to add the key to it")
             write_durably(file, krl.read_bytes())
         return len(keys)
-    there = {key.blob for key in parse_key_file(data)}
-    new = [key.line for key in keys if key.blob not in there]
+    known = {key.blob for key in parse_key_file(data)}
+    new = [key.line for key in keys if key.blob not in known]
     if new:
         old = data if not data or data.endswith(b"\n") else data + b"\n"
         write_durably(file, old + "".join(line + "\n" for line in new).encode("ascii"))

@@ -225,11 +225,11 @@ def _find_signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Pat
     found = keygen(["-Y", "find-principals", "-s", file, "-f", allowed], b"")
     if found.returncode or not found.stdout.strip():
         return None
-    more = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
+    revocations = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
     for identity in found.stdout.decode("utf-8", "replace").splitlines():
-        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file, *more]
+        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file]
         # fails for a known key that is expired, revoked or limited to other namespaces
-        if keygen(["-Y", *arguments], manifest).returncode == 0:
+        if keygen(["-Y", *arguments, *revocations], manifest).returncode == 0:
             return identity
     return None
 
