@@ -51,7 +51,7 @@ from edgekit_device.release.journal import (
     timestamp,
 )
 from edgekit_device.release.releases import RolledBack, rollback
-from edgekit_device.store.root import App, Root, no_such_app
+from edgekit_device.store.root import App, Root, no_such_app, release_digest
 
 BACK = "back.json"
 _POLL_S = 0.1
@@ -139,7 +139,7 @@ def deploy(
         elif request.resume is not None:
             return NothingToResume() if left is None else left.facts
         current = app.link("current")
-        serves = current is not None and current.endswith("-" + request.digest[:12])
+        serves = current is not None and release_digest(current) == request.digest[:12]
         if not (request.put_back or serves):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
@@ -170,7 +170,7 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
     with app.lock():
         pass  # finishes an interrupted switch by hand: then the links show which release serves
     now = timestamp()
-    known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
+    known = [name for name in app.releases() if release_digest(name) == request.digest[:12]]
     facts = DeploymentFacts(
         schema=SCHEMA,
         id=os.urandom(8).hex(),

@@ -37,7 +37,7 @@ from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
-from edgekit_device.store.root import App, Root
+from edgekit_device.store.root import App, Root, release_digest
 from edgekit_device.trust.bundle import open_release
 from edgekit_device.trust.counters import check_install, record_counter, seen_issue
 
@@ -252,7 +252,7 @@ class Deployment:
         facts = self.journal.facts
         release = facts.release
         if release is None:
-            named = [n for n in self.app.releases() if n.endswith("-" + facts.digest[:12])]
+            named = [n for n in self.app.releases() if release_digest(n) == facts.digest[:12]]
             release = named[-1] if named else None
         in_use = (facts.previous, self.app.link("current"), self.app.link("previous"))
         # a release that existed before may be wanted again; a new one only takes space
@@ -337,7 +337,7 @@ class Deployment:
         current = self.app.link("current")
         newest = reversed(self.app.releases())
         for name in sorted(newest, key=lambda name: name != current):
-            if name.endswith("-" + digest[:12]):
+            if release_digest(name) == digest[:12]:
                 files = open_release(self.root, self.app.releases_folder / name)
                 if hashlib.sha256(files.manifest).hexdigest() == digest:
                     return files.manifest, files.signature

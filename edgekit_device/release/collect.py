@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ from edgekit_device.release.journal import (
 )
 from edgekit_device.release.offer import incoming_folders
 from edgekit_device.store.partial import partials
-from edgekit_device.store.root import App, Root, no_such_app
+from edgekit_device.store.root import App, Root, no_such_app, release_digest, sha256
 from edgekit_device.trust.accepted import forget_others
 from edgekit_device.trust.bundle import MANIFEST
 
@@ -102,7 +101,7 @@ def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
     found = taken_back_records(app)
     current = app.link("current")
     if reason is not None and current is not None:
-        found[current.partition("-")[2]] = TakenBack(current, timestamp(), reason)
+        found[release_digest(current)] = TakenBack(current, timestamp(), reason)
     recorded = False
     with contextlib.suppress(DeviceError):
         # before the removal: after a crash between the two nothing is forgotten
@@ -284,7 +283,7 @@ def _read_manifest(app: App, name: str) -> Manifest:
     with map_os_errors(str(path)):
         data = path.read_bytes()
     # after a flipped bit the manifest may still parse, with a wrong blob's name
-    if not name.endswith("-" + hashlib.sha256(data).hexdigest()[:12]):
+    if release_digest(name) != sha256(data)[:12]:
         raise DeviceError(
             "manifest.json is not the one the release was made from",
             code="release.damaged",

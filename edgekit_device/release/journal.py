@@ -55,7 +55,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.changed import Health
 from edgekit_device.release.policy import Policy
-from edgekit_device.store.root import App, Root
+from edgekit_device.store.root import App, Root, release_digest
 from edgekit_device.trust.counters import SeenIssue
 
 SCHEMA = "edgekit.deployment/1"
@@ -474,7 +474,7 @@ def _find_taken_back(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryE
     """
     found: Dict[str, Optional[HistoryEntry]] = {}
     for entry in entries:
-        release, previous = _short_name(entry.release), _short_name(entry.previous)
+        release, previous = (release_digest(n or "") for n in (entry.release, entry.previous))
         if entry.state == "committed":
             found[release] = None
         elif entry.state == "rolled-back":
@@ -488,10 +488,6 @@ def _find_taken_back(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryE
 def _is_boards_fault(entry: HistoryEntry) -> bool:
     """Returns True if a full disk or damaged storage caused the rollback, not the release."""
     return entry.error is not None and family(entry.error.code) in ("board", "blob")
-
-
-def _short_name(release: Optional[str]) -> str:
-    return (release or "").partition("-")[2]
 
 
 def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:

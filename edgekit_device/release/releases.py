@@ -33,7 +33,14 @@ from edgekit_device.release.journal import (
     refuse_taken_back,
     timestamp,
 )
-from edgekit_device.store.root import App, Root, release_number, set_links, sha256
+from edgekit_device.store.root import (
+    App,
+    Root,
+    release_digest,
+    release_number,
+    set_links,
+    sha256,
+)
 from edgekit_device.trust.accepted import accept, is_accepted
 from edgekit_device.trust.bundle import (
     MANIFEST,
@@ -291,7 +298,7 @@ def earlier_release(app: App) -> Optional[str]:
             if release_number(name) < release_number(current)
             and is_ready(app.releases_folder / name)
         ]
-    good = (name for name in found if find_taken_back(app, name.partition("-")[2]) is None)
+    good = (name for name in found if find_taken_back(app, release_digest(name)) is None)
     return next(good, None)
 
 
@@ -336,7 +343,7 @@ def rollback(
             )
         # earlier_release never returns a release that was taken back
         if to is not None and target != current:
-            refuse_taken_back(app, target.partition("-")[2], release=target)
+            refuse_taken_back(app, release_digest(target), release=target)
         _switch(app, target, lambda: note(current, target))
 
 
@@ -358,7 +365,7 @@ def describe(app: App) -> AppReleases:
     for name in app.releases():
         folder = app.releases_folder / name
         made = read_record(folder)
-        back = None if name == current else find_taken_back(app, name.partition("-")[2])
+        back = None if name == current else find_taken_back(app, release_digest(name))
         found.append(
             DescribedRelease(
                 id=made.id,

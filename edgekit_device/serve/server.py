@@ -47,6 +47,7 @@ from edgekit_device.protocol.serving import (
     StatusAnswer,
     StopAnswer,
 )
+from edgekit_device.release.journal import timestamp
 from edgekit_device.serve.pool import (
     Peer,
     ServeOptions,
@@ -652,7 +653,7 @@ class ServerLog:
 
     def say(self, text: str) -> None:
         """Writes a line."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) if self._stamped else ""
+        stamp = timestamp() + " " if self._stamped else ""
         # parts of the text come from requests, and terminals show journals
         line = "".join(
             char if char.isprintable() else "\\u{:04x}".format(ord(char))

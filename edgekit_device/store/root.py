@@ -377,6 +377,11 @@ def release_number(release: str) -> int:
     return int(release.partition("-")[0])
 
 
+def release_digest(release: str) -> str:
+    """Returns the end of a release's name: the first 12 digits of its manifest's SHA-256."""
+    return release.partition("-")[2]
+
+
 def make_private() -> None:
     """Makes this process and its children create files for their owner alone."""
     os.umask(0o077)
