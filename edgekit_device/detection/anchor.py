@@ -39,7 +39,6 @@ def candidates(part: AnchorHead, tensors: Mapping[str, Array]) -> List[Candidate
     return [
         Candidates(
             boxes[frame],
-            # objectness times the class's probability
             output[frame, :, 4:_BOX] * output[frame, :, _BOX:end],
             output[frame, :, end:] if part.masks else None,
             tensors["prototypes"][frame] if part.masks else None,
