@@ -21,7 +21,7 @@ from edgekit_device.cuda.memory import (
     io_bytes,
 )
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import IoEntry
+from edgekit_device.protocol.manifest import IoEntry, matches_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ def final_shape(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
     """
     shape = tuple(int(size) for size in found)
     # a negative size would make the buffer too small
-    if not (_fits(io, shape) and min(shape, default=0) >= 0):
+    if not (matches_shape(shape, io.shape) and min(shape, default=0) >= 0):
         raise DeviceError(
             "{!r} has the shape {} for these inputs instead of {}".format(
                 io.name[:80], list(shape), list(io.shape)
@@ -54,12 +54,6 @@ def final_shape(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
             hint="build the bundle again",
         )
     return shape
-
-
-def _fits(io: IoEntry, shape: Sequence[int]) -> bool:
-    """Returns True if a shape has the rank and the fixed sizes of a tensor."""
-    pairs = zip(io.shape, shape)  # noqa: B905 (Python 3.8)
-    return len(io.shape) == len(shape) and all(want in (-1, have) for want, have in pairs)
 
 
 class _OutputMemory:
@@ -172,7 +166,7 @@ class Profiles:
                 )
             shapes[io.name] = tuple(feeds[io.name].shape)
         for io in self._inputs:
-            if not _fits(io, shapes[io.name]):
+            if not matches_shape(shapes[io.name], io.shape):
                 raise _shape_error(io, shapes[io.name], list(io.shape))
         if not self.dynamic:
             return 0, shapes
