@@ -95,6 +95,7 @@ def module(root: Path) -> Optional[str]:
 def board_id(root: Path) -> Optional[str]:
     """Returns the module's part number, "p3701-0005", from the device tree's "compatible"."""
     text = read_text(root / "proc/device-tree/compatible")
+    # "nvidia,p3737-0000+p3701-0005": the carrier board, and after "+" the module
     numbers = _BOARD_ID.findall(text)
     modules = [number for number in numbers if "+" + number in text]
     for number in [*modules, *numbers]:
@@ -115,9 +116,11 @@ def libraries(root: Path) -> Dict[str, Dict[str, str]]:
             listed = os.listdir(str(folder))
         except OSError:
             continue
+        # one listing for all kinds: a folder of libraries has thousands of entries
         names = sorted(name for name in listed if name.startswith(_STEMS))
         for kind, stem in _LIBRARIES.items():
             for name in names:
+                # "libnvinfer" is also the start of libnvinfer_lean and libnvinfer_plugin
                 if name != stem + ".so" and not name.startswith(stem + ".so."):
                     continue
                 path = folder / name
@@ -275,6 +278,7 @@ def tensorrt_versions(system: Path, installed: Dict[str, str]) -> Dict[str, Opti
         by_module = module_version(MODULES[flavour]) if system == Path("/") else None
         by_file = there.get(flavour, {}).get("version")
         known = [version for version in (by_file, by_package, by_module) if version]
+        # the most exact; of equally exact ones the file's, then the package's
         found[flavour] = max(known, key=lambda version: version.count(".")) if known else None
     return found
 
@@ -316,6 +320,7 @@ def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
 def account_groups() -> List[str]:
     """Returns the names of the account's groups, or the number of a group without a name."""
     names = []
+    # getgroups need not contain the effective group (POSIX)
     for number in sorted({*os.getgroups(), os.getegid()}):
         try:
             names.append(grp.getgrgid(number).gr_name)

@@ -225,7 +225,9 @@ def hold(
     if lock and not tools.has("jetson_clocks"):
         tools.lock()  # raises "power.missing"
     change = wanted is not None and before is not None and wanted.id != before.id
+    # for a change of mode alone, too: the clocks belong to the old mode
     stores = tools.has("jetson_clocks") and (lock or change)
+    # the file is in /run for all accounts, but each account has its own ROOT with its own lock
     if stores and tools.clocks_file.exists():
         raise DeviceError(
             "a benchmark of another account holds this board's clocks",
@@ -235,6 +237,7 @@ def hold(
             "sudo rm {0}`".format(tools.clocks_file),
         )
     if change or lock:
+        # on disk before each change, so that a dead guard's changes are always known
         journal = PowerJournal(
             before=before if change else None,
             wanted=wanted if change else None,
@@ -267,11 +270,13 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
         return []
     notes: List[str] = []
     try:
+        # while clocks are being stored nothing was changed yet
         if journal.state == "set":
             notes += _restore_mode(tools, journal)
             # after a restart nvpmodel has set the clocks, and the file no longer exists
             if journal.stored and tools.clocks_file.exists() and not notes:
                 tools.restore()
+        # last: until here a second attempt can restore the clocks again
         if journal.stored:
             tools.forget()
     except DeviceError as error:
@@ -279,6 +284,7 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
         raise
     with map_os_errors(str(folder / JOURNAL)):
         (folder / JOURNAL).unlink()
+        # an unlink is durable only with its folder (fsync(2))
         fsync_folder(folder)
     return notes
 
@@ -414,11 +420,13 @@ def restore_interrupted(
 
     Never raises, because commands call it before their own work.
     """
+    # every command calls this: without a journal it costs a single stat
     if not (folder / JOURNAL).exists():
         return None
     system, clocks_file = _default_paths(system, clocks_file)
     try:
         with locked(folder / LOCK, wait_s=0.0):
+            # again under the lock: another command may have restored the state meanwhile
             journal = read_journal(folder)
             if journal is None:
                 return None
@@ -455,6 +463,7 @@ class _Guard:
             ) from error
         try:
             answer = self._read_answer()
+            # the guard's first answer, or ``_read_answer`` has raised its error
             assert answer.held is not None
             self.held, self.notes = answer.held, answer.notes
         except BaseException:
@@ -469,6 +478,7 @@ class _Guard:
             assert undone is not None
             return undone
         except DeviceError as error:
+            # a report, no exception: the measurement itself is valid
             text = "not restored: {}{}".format(
                 error.message, "; " + error.hint if error.hint else ""
             )
@@ -499,6 +509,7 @@ class _Guard:
     def _close(self) -> None:
         self._end_input()
         try:
+            # after that the guard goes on restoring on its own
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             return
@@ -525,6 +536,7 @@ def _unchanged_report(
     if before == PowerState(None, None) == after:
         return None
     clocks = before.clocks
+    # locked by someone else, for example by hand
     held = clocks is not None and all(
         clock.locked for name, clock in clocks.items() if name == "gpu" or name.startswith("cpu")
     )
@@ -561,6 +573,7 @@ def run_guard() -> None:
 def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldRequest) -> None:
     left = undo(folder, tools, system)  # of a dead guard
     error: Optional[DeviceError] = None
+    # from here on a SIGTERM ends the wait, and the state is restored
     signal.signal(signal.SIGTERM, _raise_caller_ended)
     try:
         held = hold(folder, tools, request.mode, request.lock, system)
@@ -569,7 +582,9 @@ def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldR
     except _CallerEnded:
         pass
     except DeviceError as raised:
+        # a partial change is restored below before the error is reported
         error = raised
+    # a second SIGTERM must not interrupt the restoration
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     notes = undo(folder, tools, system)
     if error is not None:

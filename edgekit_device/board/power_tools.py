@@ -142,6 +142,7 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
             where="/" + CONF,
             hint="remove --power-mode: only a Jetson has power modes",
         )
+    # users write 15W for MODE_15W, in any case
     plain = _normalise_name(wanted)
     for mode in modes:
         if plain in (_normalise_name(mode.name), str(mode.id)):
@@ -280,6 +281,7 @@ class PowerTools:
                 said = _text(_call([*way, *arguments]))
             except (OSError, subprocess.TimeoutExpired):
                 continue
+            # the expected words show an answer, whatever the exit status
             if shows in said:
                 return said
         return ""
@@ -312,6 +314,7 @@ class PowerTools:
             return
         said = _text(done).strip().splitlines()
         last = said[-1] if said else "exit status {}".format(done.returncode)
+        # sudo's own message, or an account without sudo
         refused = last.startswith("sudo:") or (os.geteuid() != 0 and self._sudo is None)
         raise DeviceError(
             "{} failed: {}".format(words[0], last[:300]),
@@ -324,6 +327,7 @@ class PowerTools:
 def _call(argv: List[str]) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
         argv,
+        # nvpmodel's question about a restart gets end of file, which means no
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
