@@ -276,8 +276,8 @@ def fingerprint(
     if capability is None:
         capability = query_cuda()[0].compute_capability
     if tensorrt is None:
-        known = tensorrt_versions(system, installed)["full"]
-        tensorrt = full_version(known, system)
+        recorded = tensorrt_versions(system, installed)["full"]
+        tensorrt = full_version(recorded, system)
     # kits may have different modules: the part number distinguishes them, if known
     names = [name for name in (facts["module"], facts["board_id"]) if name]
     return {

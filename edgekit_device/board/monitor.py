@@ -223,10 +223,10 @@ def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ite
             with suppress(DeviceError):
                 mode = PowerTools().mode()
                 line = replace(line, power_mode=None if mode is None else mode.name)
-        news = (len(stream.warnings), len(stream.unknown.counts))
+        counts = (len(stream.warnings), len(stream.unknown.counts))
         # both only grow, so their lengths show a change
-        if news != reported:
-            reported = news
+        if counts != reported:
+            reported = counts
             line = replace(
                 line, warnings=tuple(stream.warnings), unknown=dict(stream.unknown.counts)
             )

@@ -329,8 +329,8 @@ def _mode_to_restore(
             where="nvpmodel -q",
             hint="run `sudo nvpmodel -q` on the board, or `edgekit doctor --setup`",
         )
-    here, there = power_gates(before.id, system), power_gates(wanted.id, system)
-    if before.id != wanted.id and here is not None and here != there:
+    gates_before, gates_wanted = power_gates(before.id, system), power_gates(wanted.id, system)
+    if before.id != wanted.id and gates_before is not None and gates_before != gates_wanted:
         raise DeviceError(
             "power mode {} enables other parts of the GPU than {}: changing to it and back "
             "needs a restart of the board".format(wanted.name, before.name),
@@ -399,12 +399,12 @@ def held_power(
     system, clocks_file = _default_paths(system, clocks_file)
     if mode is None and not lock:
         tools = PowerTools(clocks_file)
-        left = restore_interrupted(folder, system=system, clocks_file=clocks_file)
+        restored = restore_interrupted(folder, system=system, clocks_file=clocks_file)
         before = PowerState.of(tools)
         try:
             yield power
         finally:
-            power.report = _unchanged_report(tools, before, [left] if left else [])
+            power.report = _unchanged_report(tools, before, [restored] if restored else [])
         return
     guard = _Guard(HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s))
     try:
@@ -490,16 +490,16 @@ class _Guard:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         try:
-            said = read(_GuardAnswer, parse_json(line, "the guard's answer"))
+            answer = read(_GuardAnswer, parse_json(line, "the guard's answer"))
         except DeviceError:
             raise DeviceError(
                 "the process that holds power mode and clocks has died",
                 code="power.failed",
                 hint="restore them with `edgekit status`",
             ) from None
-        if said.error is not None:
-            raise said.error.error()
-        return said
+        if answer.error is not None:
+            raise answer.error.error()
+        return answer
 
     def _end_input(self) -> None:
         assert self._process.stdin is not None
@@ -571,13 +571,13 @@ def run_guard() -> None:
 
 
 def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldRequest) -> None:
-    left = undo(folder, tools, system)  # of a dead guard
+    restored_notes = undo(folder, tools, system)  # of a dead guard
     error: Optional[DeviceError] = None
     # from here on a SIGTERM ends the wait, and the state is restored
     signal.signal(signal.SIGTERM, _raise_caller_ended)
     try:
         held = hold(folder, tools, request.mode, request.lock, system)
-        _write_answer(_GuardAnswer(held=held, notes=tuple(left)))
+        _write_answer(_GuardAnswer(held=held, notes=tuple(restored_notes)))
         sys.stdin.buffer.read()  # returns once the measuring process closes the pipe or ends
     except _CallerEnded:
         pass

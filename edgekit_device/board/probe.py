@@ -210,10 +210,10 @@ class Probe:
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Probe:
     """Describes the board; with --remember stores facts that containers on it cannot see."""
-    left = restore_interrupted(root.folder)
+    restored = restore_interrupted(root.folder)
     found = probe(root.folder)
-    if left:
-        found = replace(found, notes=(*found.notes, left))
+    if restored:
+        found = replace(found, notes=(*found.notes, restored))
     if arguments.remember:
         remembered = RememberedBoard(found.module, found.board_id, found.l4t)
         with map_os_errors(str(root.folder)):
@@ -231,7 +231,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
     """
     notes: List[str] = []
     real = system == Path("/")
-    said = hello(folder)
+    device = hello(folder)
     libraries = inventory.libraries(system)
     installed = packages(system)
     cuda, dla_cores, python = _query_tensorrt_and_cuda(real, notes)
@@ -251,9 +251,9 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         cuda_driver=cuda.driver,
         compute_capability=cuda.compute_capability,
         machine=platform.machine(),
-        python=said.python,
-        numpy=said.numpy,
-        onnxruntime=said.onnxruntime,
+        python=device.python,
+        numpy=device.numpy,
+        onnxruntime=device.onnxruntime,
         tensorrt=ProbedTensorrt(
             **versions,
             python=Flavours(**python),
@@ -274,17 +274,18 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         nvrtc=libraries.get("nvrtc", {}).get("path"),
         nsys=shutil.which("nsys") if real else None,
         power=_power(notes) if real else ProbedPower(),
-        disk_free=said.free_bytes,
+        disk_free=device.free_bytes,
         memory=Memory(**inventory.memory(system)),
         user=User(uid=os.getuid(), root=os.geteuid() == 0),
         groups=tuple(account_groups()),
         docker=_docker() if real else None,
-        ssh_keygen=said.ssh_keygen,
-        root=said.root,
+        ssh_keygen=device.ssh_keygen,
+        root=device.root,
         notes=tuple(notes),
         fingerprint=fingerprint(
             folder,
             system,
+            # "" is an answer: None would ask driver and TensorRT again
             capability=cuda.compute_capability or "",
             tensorrt=versions["full"] or "",
         ),

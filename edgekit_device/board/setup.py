@@ -179,6 +179,7 @@ def _commands(folder: Path, account: Account, groups: List[str]) -> List[List[st
     made = str(folder / "edgekit.sudoers")
     found = [
         ["visudo", "-c", "-f", made],
+        # the mode of sudo's own files (sudoers(5))
         ["install", "-m", "0440", "-o", "root", "-g", "root", made, SUDOERS],
     ]
     if groups:
@@ -190,7 +191,7 @@ def _run_all(commands: List[List[str]]) -> str:
     """Runs each command as root; returns "", an error, or "sudo" if sudo requires a password."""
     for number, command in enumerate(commands):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["sudo", "-n", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -202,9 +203,9 @@ def _run_all(commands: List[List[str]]) -> str:
             return "sudo is not on this board"
         except (OSError, subprocess.TimeoutExpired) as error:
             return "sudo {}: {}".format(command[0], error)
-        if done.returncode:
-            said = done.stdout.decode("utf-8", "replace").strip().splitlines()
-            last = said[-1] if said else "exit status {}".format(done.returncode)
+        if process.returncode:
+            lines = process.stdout.decode("utf-8", "replace").strip().splitlines()
+            last = lines[-1] if lines else "exit status {}".format(process.returncode)
             # the first command shows if sudo needs a password
             if number == 0 and last.startswith("sudo:"):
                 return "sudo"

@@ -243,8 +243,8 @@ def failure_code(said: str) -> str:
 
 def build_error(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
     """Returns the error of a failed build: TensorRT's own errors, or its last warnings."""
-    said = last_errors(log.since(mark, "EF"))
-    found = "; ".join(part for part in (text, said) if part)
+    errors = last_errors(log.since(mark, "EF"))
+    found = "; ".join(part for part in (text, errors) if part)
     if not found:
         # some refusals come as warnings only
         found = last_errors(log.since(mark, "W")[-3:])
@@ -283,10 +283,10 @@ def check_callbacks(
     # a calibrator is asked for a batch only if TensorRT did not use its cache
     if requested:
         # a scale of 0 is no scale
-        lacking = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
+        unscaled = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
         raise DeviceError(
             "TensorRT rejected the calibration cache and asked for data{}".format(
-                ": no scale for {}".format(listed(map(repr, lacking))) if lacking else ""
+                ": no scale for {}".format(listed(map(repr, unscaled))) if unscaled else ""
             ),
             code="build.calibration",
             where=spec.key,
@@ -310,6 +310,6 @@ def note_missing(
 
 
 def _int8_tensors(mapped: MappedLayers) -> Set[str]:
-    own = [mapped.layers[i] for i, ours in mapped.ours.items() if ours.precision == "int8"]
+    int8_layers = [mapped.layers[i] for i, ours in mapped.ours.items() if ours.precision == "int8"]
     constants = {n for entry in mapped.layers if entry.kind == "CONSTANT" for n in entry.outputs}
-    return {name for entry in own for name in (*entry.inputs, *entry.outputs)} - constants
+    return {name for entry in int8_layers for name in (*entry.inputs, *entry.outputs)} - constants

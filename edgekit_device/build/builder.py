@@ -85,8 +85,8 @@ def build_attempt(
     check_loadable(spec, scales)
     builder = trt.Builder(log.logger)
     network = networks.create(trt, builder, spec)
-    # kept alive to the end: the parser owns the memory of the network's weights
     native = "VERSION_COMPATIBLE" in attempt.flags
+    # kept alive to the end: the parser owns the memory of the network's weights
     parser = networks.parse(
         trt, network, log.logger, model, spec.key, native=native, plugins=plugins
     )
@@ -307,11 +307,11 @@ def monitor(
     last = [(-1, "")]
 
     def report(name: str) -> None:
-        news = (phases.steps_done(), name)
+        progress = (phases.steps_done(), name)
         # TensorRT reports thousands of steps, and each report here is an event of the job
-        if news[0] != last[0][0]:
-            last[0] = news
-            on_progress(*news)
+        if progress[0] != last[0][0]:
+            last[0] = progress
+            on_progress(*progress)
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # known only when it runs
         def __init__(self) -> None:

@@ -282,14 +282,14 @@ def make_entry(
         notes: Gets a sentence for each irregularity.
     """
     flags = made.flags
-    layers, odd = ((), []) if spec.standalone else summarise(facts.inspector)
+    layers, layer_notes = ((), []) if spec.standalone else summarise(facts.inspector)
     # tensors between segments in a format that both support; a reformat to LINEAR is expected: the
     # network's own tensors have it, and borders whose format the GPU lacks
     formatted = [
         io.name for io in (*spec.inputs, *spec.outputs) if io.formats and "LINEAR" not in io.formats
     ]
     notes.extend((*made.notes, *facts.notes))
-    notes.extend("{}: {}".format(spec.key, text) for text in odd)
+    notes.extend("{}: {}".format(spec.key, text) for text in layer_notes)
     compatible = "VERSION_COMPATIBLE" in flags
     return EngineResult(
         key=spec.key,

@@ -242,7 +242,7 @@ def summarise(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
         return (), ["the inspector's JSON cannot be read: {}".format(error)]
     if not isinstance(layers, list):
         return (), ["the inspector's layers are not a list"]
-    described, odd = [], 0
+    described, unnamed = [], 0
     for layer in layers:
         if isinstance(layer, str):
             described.append(InspectedLayer(layer, "", ""))
@@ -251,9 +251,11 @@ def summarise(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
             device = _DLA if kind.upper() == _DLA else "GPU" if kind else ""
             described.append(InspectedLayer(layer["Name"], kind, device))
         else:
-            odd += 1
+            unnamed += 1
     notes = (
-        ["the inspector returned {} without a name".format(counted(odd, "layer"))] if odd else []
+        ["the inspector returned {} without a name".format(counted(unnamed, "layer"))]
+        if unnamed
+        else []
     )
     return tuple(described), notes
 

@@ -71,16 +71,16 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     if request.plugins:
         _try_plugins(context, builds)
     built: Dict[str, EngineResult] = {}
-    same: Dict[str, str] = {}
+    built_keys: Dict[str, str] = {}
     for spec in request.engines:
         # between two engines; within an engine the child is watched
         context.check_cancelled()
         # lanes of the same plan may share engines
-        alike = repr(replace(spec, key=""))
-        if alike in same:
-            built[spec.key] = replace(built[same[alike]], key=spec.key)
+        spec_text = repr(replace(spec, key=""))
+        if spec_text in built_keys:
+            built[spec.key] = replace(built[built_keys[spec_text]], key=spec.key)
             continue
-        same[alike] = spec.key
+        built_keys[spec_text] = spec.key
         built[spec.key] = builds.engine(spec, notes)
     golden = _run_golden(context, request, built, board, notes)
     return BuildResult(
@@ -286,6 +286,7 @@ def _make_checked(
         lanes=tuple(lanes),
         weights={},
         blobs=blobs,
+        # this board's own, which the loader compares with the board
         fingerprint=dict(fingerprint),
         engines=entries,
         plugins=request.plugins,

@@ -69,11 +69,11 @@ def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
     _check_typing(trt, spec)
     flags = 0
     # removed in 11.0, where every network has an explicit batch and is strongly typed
-    known = trt.NetworkDefinitionCreationFlag
-    if hasattr(known, "EXPLICIT_BATCH"):
-        flags |= 1 << int(known.EXPLICIT_BATCH)
-    if spec.typing == "strong" and hasattr(known, "STRONGLY_TYPED"):
-        flags |= 1 << int(known.STRONGLY_TYPED)
+    creation_flags = trt.NetworkDefinitionCreationFlag
+    if hasattr(creation_flags, "EXPLICIT_BATCH"):
+        flags |= 1 << int(creation_flags.EXPLICIT_BATCH)
+    if spec.typing == "strong" and hasattr(creation_flags, "STRONGLY_TYPED"):
+        flags |= 1 << int(creation_flags.STRONGLY_TYPED)
     return builder.create_network(flags)
 
 
@@ -416,6 +416,7 @@ def _candidates(
         return by_node[layer.name]
     if layer.name in by_name:
         return [by_name[layer.name]]
+    # 8.5 has no metadata: only the number that the parser appended tells the layer from its node
     return by_node.get(_SUFFIX.sub("", layer.name), [])
 
 
@@ -437,9 +438,11 @@ def _choose_layer(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, 
 
 def _map_parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
     """Finds the plan's layers of unnamed layers that compute, by the tensors inside nodes."""
-    known = dict(mapped.ours)
+    plan_layers = dict(mapped.ours)
     without_work = (*_CARRIED, *_FLOW)
-    unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in without_work]
+    unnamed = [
+        x for x in mapped.layers if x.index not in plan_layers and x.kind not in without_work
+    ]
     writer = {name: layer.index for layer in mapped.layers for name in layer.outputs}
     # the first reader; tensors inside a node have only one
     reader: Dict[str, int] = {}
@@ -448,15 +451,17 @@ def _map_parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
             reader.setdefault(name, layer.index)
 
     def take(layer: BuilderLayer, names: Iterable[str], other: Dict[str, int]) -> None:
-        found = [other[n] for n in names if n.startswith(_INSIDE) and other.get(n) in known]
-        if found and layer.index not in known:
-            known[layer.index] = known[max(found)]
+        found = [other[n] for n in names if n.startswith(_INSIDE) and other.get(n) in plan_layers]
+        if found and layer.index not in plan_layers:
+            plan_layers[layer.index] = plan_layers[max(found)]
 
     for layer in unnamed:  # after named layers
         take(layer, layer.inputs, writer)
     for layer in reversed(unnamed):  # before named layers, or before layers found above
         take(layer, layer.outputs, reader)
-    return {layer.index: known[layer.index] for layer in unnamed if layer.index in known}
+    return {
+        layer.index: plan_layers[layer.index] for layer in unnamed if layer.index in plan_layers
+    }
 
 
 def _assign_inserted(mapped: MappedLayers) -> None:
@@ -468,11 +473,11 @@ def _assign_inserted(mapped: MappedLayers) -> None:
             readers.setdefault(name, []).append(layer.index)
         for name in layer.outputs:
             writer[name] = layer.index
-    known = -1
+    assigned = -1
     # one round is enough for most: readers come later in the builder's order. A layer that gets its
     # writer's device may itself have inserted layers before it.
-    while len(mapped.device) > known:
-        known = len(mapped.device)
+    while len(mapped.device) > assigned:
+        assigned = len(mapped.device)
         for layer in reversed(mapped.layers):
             after = (index for name in layer.outputs for index in readers.get(name, ()))
             _assign_device(mapped, layer, after)

@@ -113,12 +113,12 @@ def run(context: JobContext) -> CompiledPlugin:
 
 
 def _unpack(context: JobContext, request: CompileRequest, folder: Path) -> None:
-    left = MAX_SOURCE
+    remaining_bytes = MAX_SOURCE
     for name, blob in request.files.items():
         data = context.blob(blob)
         # the real sizes, which the request does not contain
-        left -= len(data)
-        if left < 0:
+        remaining_bytes -= len(data)
+        if remaining_bytes < 0:
             raise DeviceError(
                 "the plugin's sources are larger than {} MiB".format(MAX_SOURCE >> 20),
                 code="plugin.request",

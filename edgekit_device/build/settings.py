@@ -105,8 +105,8 @@ def apply_settings(
 def read_flags(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
     """Returns the names of the flags among settings that TensorRT has set."""
     found = (setting.name for setting in settings if setting.kind == "flag")
-    known = [name for name in found if hasattr(trt.BuilderFlag, name)]
-    return [name for name in known if config.get_flag(getattr(trt.BuilderFlag, name))]
+    available = [name for name in found if hasattr(trt.BuilderFlag, name)]
+    return [name for name in available if config.get_flag(getattr(trt.BuilderFlag, name))]
 
 
 def _find_missing(trt: Any, config: Any, setting: Setting) -> str:

@@ -293,18 +293,18 @@ def order_entries(
             role,
         )
     found = []
-    left = list(ios)
+    remaining = list(ios)
     for descriptor, name in zip(descriptors, names):  # noqa: B905
-        fits = [io for io in left if _same_name(name, io.name)]
+        fits = [io for io in remaining if _same_name(name, io.name)]
         if not fits:
             raise _mismatch_error(
                 "the {} {!r}".format(role, name.rstrip("'")),
-                "only {}".format(", ".join(repr(io.name) for io in left)),
+                "only {}".format(", ".join(repr(io.name) for io in remaining)),
                 name,
             )
         # the longest, in case a name is the prefix of another
         io = max(fits, key=lambda candidate: len(candidate.name))
-        left.remove(io)
+        remaining.remove(io)
         _compare_strides(descriptor, io, role)
         found.append(io)
     return found
@@ -385,11 +385,11 @@ class CudlaHandle:
     def close(self) -> None:
         with self._lock:
             # taken out under the lock: a second call undoes nothing twice
-            left, self._undo = self._undo, []
+            undo_steps, self._undo = self._undo, []
         faults = []
-        if left:
+        if undo_steps:
             self._bind()
-        for undo in reversed(left):
+        for undo in reversed(undo_steps):
             try:
                 undo()
             except DeviceError as error:  # the rest must still be undone

@@ -183,6 +183,7 @@ class Library:
                     code="cudla.library",
                     hint="install the libcudla of the board's JetPack",
                 )
+            # without types ctypes would pass 64-bit handles as 32-bit integers
             function.argtypes = kinds
             function.restype = ctypes.c_int
             self._functions[name] = function
@@ -203,6 +204,7 @@ class Library:
         text = ERRORS.get(status, "")
         known = "cudlaError" + text if text else "unknown status"
         error = CudlaError(
+            # the numbers as cudla.h writes them: hexadecimal for errors of the DLA
             "{} failed: {} ({})".format(name, known, hex(status) if status > 255 else status),
             code="cudla.hardware" if status in HARDWARE_ERRORS else "cudla.failed",
             where=where,

@@ -412,8 +412,8 @@ class Cuda:
         places = (ctypes.c_void_p * max(len(args), 1))(
             *[ctypes.addressof(argument) for argument in args]
         )
-        said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
-        self._record_marks("compute", stream, ("cuLaunchKernel", *said))
+        arguments = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
+        self._record_marks("compute", stream, ("cuLaunchKernel", *arguments))
 
     def compute_capability(self) -> Tuple[int, int]:
         """Returns the device's compute capability, such as (8, 7)."""

@@ -337,8 +337,8 @@ class Compiler:
         """
         wanted = 10 * capability[0] + capability[1]
         # empty for an NVRTC that does not list them (before 11.2)
-        known = self._way.architectures()
-        if known and wanted < min(known):
+        architectures = self._way.architectures()
+        if architectures and wanted < min(architectures):
             raise DeviceError(
                 "NVRTC {}.{} cannot compile for compute capability {}.{}".format(
                     *self.version, *capability
@@ -347,12 +347,12 @@ class Compiler:
                 where=self.name,
                 hint="use the NVRTC of the board's own CUDA",
             )
-        exact = not known or wanted in known
+        exact = not architectures or wanted in architectures
         arch = "sm_{}".format(wanted)
         if not exact:
             # PTX for the newest known architecture: the driver compiles it for the device
             arch = "compute_{}".format(
-                max(architecture for architecture in known if architecture <= wanted)
+                max(architecture for architecture in architectures if architecture <= wanted)
             )
         # no contraction to fused operations: every result must equal NumPy's bit for bit
         options = ["--gpu-architecture=" + arch, "--fmad=false", "--std=c++14"]
@@ -540,6 +540,7 @@ def plan_kernel(src: Any, dst: Any) -> Launch:
         a, b = replace(a, line=width), replace(b, line=width)
     block = _block_size(a, b, channels)
     for name, layout in (("SRC", a), ("DST", b)):
+        # 0: the kernel takes the number as an argument, so one kernel serves any number of channels
         block[name + "_HELD"] = 0 if layout.groups == 1 and layout.held > _FEW else layout.held
     lines = batch * height
     # the target's words first: the choice of STEP below also determines how the source is read
@@ -618,8 +619,14 @@ def _block_size(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, 
         lanes = max(a.held, b.held) // wide  # of one vector
         cut = (wide, pixels, 1, max(1, min(_WARP // wide, lanes)))
     named = dict(zip(("CW", "PX", "STEP", "LANES"), cut))  # noqa: B905
-    own = min(named["CW"], channels) if few else named["CW"]
-    return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "SRC_CW": own, "THREADS": _THREADS, **named}
+    real_channels = min(named["CW"], channels) if few else named["CW"]
+    return {
+        "SRC_WAY": ways[0],
+        "DST_WAY": ways[1],
+        "SRC_CW": real_channels,
+        "THREADS": _THREADS,
+        **named,
+    }
 
 
 def _word_size(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:

@@ -813,8 +813,8 @@ class Manifest:
 
     def check(self) -> None:
         """Refuses parts that do not fit together."""
-        kept = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
-        for blob, name in kept:
+        record_blobs = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
+        for blob, name in record_blobs:
             if blob is not None:
                 self._blob(blob, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
@@ -925,9 +925,9 @@ class Manifest:
             unwritten = [name for name in segment.inputs if name not in written]
             if unwritten:
                 fail(at + ".inputs", "no earlier segment writes {!r}".format(unwritten[0][:80]))
-            again = [name for name in segment.outputs if name in written]
-            if again:
-                fail(at + ".outputs", "{!r} is written twice".format(again[0][:80]))
+            repeated = [name for name in segment.outputs if name in written]
+            if repeated:
+                fail(at + ".outputs", "{!r} is written twice".format(repeated[0][:80]))
             written.update(segment.outputs)
         lacking = [tensor.name for tensor in variant.outputs if tensor.name not in written]
         if lacking:
@@ -960,9 +960,9 @@ class Manifest:
         cores: Dict[str, Set[Optional[int]]] = {}
         for segment in segments:
             cores.setdefault(segment.engine, set()).add(segment.core)
-        stray = sorted(set(self.engines) - set(cores))
-        if stray:
-            fail("engines." + stray[0], "no segment uses this engine")
+        unused = sorted(set(self.engines) - set(cores))
+        if unused:
+            fail("engines." + unused[0], "no segment uses this engine")
         for segment in segments:
             at, entry = "engines." + segment.engine, self.engines.get(segment.engine)
             if entry is None:
@@ -970,11 +970,11 @@ class Manifest:
             loadable = entry.kind == "loadable"
             if entry.dla_core not in cores[segment.engine] or (loadable and segment.core is None):
                 fail(at + ".dla_core", "its segment runs on {}".format(segment.device))
-            fed = {io.name for io in entry.inputs}
-            if not set(segment.inputs) <= fed:
+            engine_inputs = {io.name for io in entry.inputs}
+            if not set(segment.inputs) <= engine_inputs:
                 fail(at, "its segment has other inputs")
             # TensorRT refuses to run with an input that has no address
-            if fed - set(segment.inputs):
+            if engine_inputs - set(segment.inputs):
                 fail(at, "one of its inputs has no source")
             if not set(segment.outputs) <= {io.name for io in entry.outputs}:
                 fail(at, "it lacks an output of its segment")

@@ -59,10 +59,10 @@ def context_bytes(
             needs.setdefault(device, {})[engine] = entry.device_bytes
     found = {}
     for device, sizes in needs.items():
-        known = [align(nbytes) for nbytes in sizes.values() if nbytes is not None]
+        known_sizes = [align(nbytes) for nbytes in sizes.values() if nbytes is not None]
         # one unknown size makes the device's sum unknown
-        if len(known) == len(sizes):
-            found[device] = max(known) if shared else sum(known)
+        if len(known_sizes) == len(sizes):
+            found[device] = max(known_sizes) if shared else sum(known_sizes)
     return found
 
 

@@ -97,10 +97,10 @@ def open_engines(
     taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now, so its names are unknown; and engines
     # of other variants take other weights
-    known = None not in used.values() and {segment.engine for segment in whole} <= set(
+    names_are_known = None not in used.values() and {segment.engine for segment in whole} <= set(
         digest for digest, _ in engines
     )
-    unused = sorted(set(manifest.weights) - taken) if known else []
+    unused = sorted(set(manifest.weights) - taken) if names_are_known else []
     if unused:
         raise DeviceError(
             "no engine uses these weights: {}".format(listed([repr(name[:80]) for name in unused])),
@@ -176,7 +176,7 @@ def _open_plan(
         raise runtimes.failure()
     # before a context exists: wrong types or shapes would make the engine write past buffers
     check_io(loaded.engine, [*entry.inputs, *entry.outputs], digest)
-    own = memory.engine(loaded, runtimes.cuda(), segment.device)
+    engine_memory = memory.engine(loaded, runtimes.cuda(), segment.device)
     engine = TensorRTEngine(
         loaded,
         runtimes.cuda(),
@@ -184,7 +184,7 @@ def _open_plan(
         entry.outputs,
         profile=profile,
         notes=([choice.note] if choice.note else []) + memory.notes,
-        memory=own,
+        memory=engine_memory,
     )
     return engine, names
 
@@ -202,8 +202,8 @@ def _refit(
     if not values:
         values.update({name: weight_array(checked, weight) for name, weight in weights.items()})
     # an engine's own names of weights, if the parser counted them
-    own = {name: values[key] for name, key in entry.weights.items() if key in values}
-    names = refit(loaded.trt, loaded.engine, {**values, **own}, where=digest)
+    by_engine_name = {name: values[key] for name, key in entry.weights.items() if key in values}
+    names = refit(loaded.trt, loaded.engine, {**values, **by_engine_name}, where=digest)
     return [entry.weights.get(name, name) for name in names]
 
 

@@ -252,9 +252,9 @@ def explain(
     # the recorder has codes, the logger often repeats the same text with a prefix
     texts = [_clean(text) for _, text in recorded]
     for severity, text in lines:
-        said = _clean(text)
-        if "ERROR" in severity and not any(said in known or known in said for known in texts):
-            texts.append(said)
+        reason = _clean(text)
+        if "ERROR" in severity and not any(reason in known or known in reason for known in texts):
+            texts.append(reason)
     reasons = "; ".join(texts[:_SHOWN])[:_MOST_TEXT]
     for pattern, known, remedy in _KNOWN:
         if any(re.search(pattern, text) for text in texts):
@@ -268,8 +268,8 @@ def explain(
     # TensorRT reports some refusals only as warnings
     if warnings and not texts:
         hint = "; ".join(filter(None, [hint, "TensorRT's warnings: " + warnings[-1][:200]]))
-    said = reasons or "TensorRT gave no reason"
-    message = "{}: {}".format(what, said)
+    reason = reasons or "TensorRT gave no reason"
+    message = "{}: {}".format(what, reason)
     return DeviceError(message, code=code, where=where, hint=hint)
 
 

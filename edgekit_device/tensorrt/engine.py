@@ -112,9 +112,9 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
     """
     inputs, outputs = io_names(engine)
     faults = []
-    known = {io.name for io in wanted}
+    manifest_names = {io.name for io in wanted}
     for name in inputs + outputs:
-        if name not in known:
+        if name not in manifest_names:
             faults.append("the manifest has no {!r}".format(name[:80]))
     for io in wanted:
         if io.name not in inputs + outputs:
@@ -404,12 +404,12 @@ class TensorRTEngine:
                 called = time.perf_counter()
                 if not slot.context.execute_async_v3(slot.stream):
                     # the allocator's own error is the cause; TensorRT reports only the failed run
-                    lacking = [
+                    allocation_errors = [
                         output.error for output in slot.sized.values() if output.error is not None
                     ]
                     raise (
-                        lacking[0]
-                        if lacking
+                        allocation_errors[0]
+                        if allocation_errors
                         else self._loaded.listener.error(_FAILED, "engine.failed", where)
                     )
                 if marks is not None:

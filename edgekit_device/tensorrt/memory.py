@@ -318,6 +318,7 @@ class MemoryPlan:
             DeviceError: "engine.failed" if TensorRT refuses the budget; "memory.small".
         """
         self._cuda = cuda
+        # first: the budget changes the memory that a context needs
         self._set_budget(loaded)
         # a single engine cannot share
         alone = self._devices.count(device) < 2 or not self._settings.shared
@@ -337,6 +338,7 @@ class MemoryPlan:
             for pool in self._pools.values():
                 pool.open()
         elif self._pools and not self._cut:
+            # once: afterwards contexts use their parts of the memory
             self._cut = True
             self._split_given(self._given)
 
@@ -369,6 +371,7 @@ class MemoryPlan:
         most = cuda.persistent_cache()
         if not most:
             self._note("deploy.memory.persistent_cache has no effect: this GPU has no such cache")
+        # an equal part for the first context of each engine
         return int(most * part) // max(len(self._devices), 1)
 
     def _set_budget(self, loaded: LoadedPlan) -> None:
@@ -391,6 +394,7 @@ class MemoryPlan:
         budget = min(wanted, whole)
         loaded.listener.forget()
         engine.weight_streaming_budget_v2 = budget
+        # the setter gives no result: a refusal shows only in the value
         if int(engine.weight_streaming_budget_v2) != budget:
             raise loaded.listener.error(
                 "TensorRT does not take a budget of {:,} bytes of {:,} for weights".format(

@@ -126,12 +126,12 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
                 before = set(list_creators(registry))
                 _load(registry, plugin, where)
                 loaded[plugin.path] = tuple(c for c in list_creators(registry) if c not in before)
-    known = list_creators(registry)
+    creators = list_creators(registry)
     for plugin in plugins:
         entry = plugin.entry
-        if Creator(entry.operator, entry.version, entry.namespace) not in known:
-            own = loaded[plugin.path] if plugin.path is not None else None
-            raise _no_creator(entry, known, own, where)
+        if Creator(entry.operator, entry.version, entry.namespace) not in creators:
+            library_creators = loaded[plugin.path] if plugin.path is not None else None
+            raise _no_creator(entry, creators, library_creators, where)
 
 
 def list_creators(registry: Any) -> List[Creator]:
@@ -167,15 +167,15 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         # the path is this process's descriptor, which no user knows
-        said = str(error).replace(path, name)
-        if said.startswith(name + ": cannot open"):
+        reason = str(error).replace(path, name)
+        if reason.startswith(name + ": cannot open"):
             # glibc skips a file for another machine as if it were missing
-            said = name + " is built for another processor than this board's"
+            reason = name + " is built for another processor than this board's"
         raise DeviceError(
-            "the plugin's library cannot be loaded: {}".format(said),
+            "the plugin's library cannot be loaded: {}".format(reason),
             code="plugin.load",
             where=where,
-            hint=_load_remedy(said),
+            hint=_load_remedy(reason),
         ) from error
     # IPluginRegistry.load_library exists since 8.6
     dynamic = any(hasattr(library, entry) for entry in ENTRY_POINTS)
@@ -231,10 +231,10 @@ def nearest_creator(wanted: Creator, known: Sequence[Creator]) -> Optional[Creat
     found += [folded[n] for n in difflib.get_close_matches(wanted.name.casefold(), folded, n=1)]
     if not found:
         return None
-    alike = [creator for creator in known if creator.name == found[0]]
+    same_name = [creator for creator in known if creator.name == found[0]]
     # of one name, the creator that differs least
     return max(
-        alike,
+        same_name,
         key=lambda creator: (
             creator.namespace == wanted.namespace,
             creator.version == wanted.version,

@@ -251,7 +251,7 @@ def _ldconfig() -> str:
     # an account's PATH may lack the sbin folders
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [program, "-p"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -261,7 +261,7 @@ def _ldconfig() -> str:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        return done.stdout.decode("utf-8", "replace")
+        return process.stdout.decode("utf-8", "replace")
     return ""
 
 
@@ -526,10 +526,10 @@ def start_runtime(module: Any, folder: Optional[Path] = None) -> Cuda:
             record = None if folder is None else load(_Started, folder / _START_RECORD)
             modules = {} if record is None else record.modules
             # an empty key (unknown boot or file) does not show that a start was tested
-            known = {name: value for name, value in modules.items() if value}
-            if known.get(module.__name__) != key:
+            recorded = {name: value for name, value in modules.items() if value}
+            if recorded.get(module.__name__) != key:
                 _try_start(module.__name__)
-                _write_record(folder, dict(known, **{module.__name__: key}))
+                _write_record(folder, dict(recorded, **{module.__name__: key}))
             _KNOWN[module.__name__] = 1
     return cuda
 
@@ -539,7 +539,7 @@ def _try_start(name: str) -> None:
     if not sys.executable:
         return
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             child_argv(_START_CODE, name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -559,19 +559,23 @@ def _try_start(name: str) -> None:
             "cannot start a child process: {}".format(error), code="board.io", where=name
         ) from error
     # subprocess gives the negative number of the signal that ended the child
-    if done.returncode < 0:
+    if process.returncode < 0:
         raise DeviceError(
-            "the process that starts {} ends with {}".format(name, _signal_name(-done.returncode)),
+            "the process that starts {} ends with {}".format(
+                name, _signal_name(-process.returncode)
+            ),
             code="tensorrt.crashed",
             where=name,
             hint="its version may not fit the driver: check edgekit doctor",
         )
-    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    lines = process.stdout.decode("utf-8", "replace").strip().splitlines()
     try:
         # libraries may print their own lines before the answer
         answer = json.loads(lines[-1])
     except (IndexError, ValueError):
-        output = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        output = process.stderr.decode("utf-8", "replace").strip().splitlines() or [
+            "no reason given"
+        ]
         raise DeviceError(
             "{} failed to start: {}".format(name, output[-1][:300]),
             code="tensorrt.failed",
@@ -668,7 +672,7 @@ class Runtimes:
             DeviceError: "board.no-tensorrt", "engine.version" or "engine.host-code".
         """
         if not self._modules:
-            faults = [
+            import_faults = [
                 "{}: {}".format(FLAVOURS[f], find_fault(f)) for f in FLAVOURS if find_fault(f)
             ]
             raise DeviceError(
@@ -676,7 +680,7 @@ class Runtimes:
                 code="board.no-tensorrt",
                 where=where,
                 hint="apt-get install python3-libnvinfer, or run the container with "
-                "--runtime nvidia ({})".format("; ".join(faults)),
+                "--runtime nvidia ({})".format("; ".join(import_faults)),
             )
         return runtime_choices(
             version,
@@ -685,6 +689,7 @@ class Runtimes:
             lean_embedded=entry.lean_embedded,
             plugins_embedded=entry.plugins_embedded,
             trusted=trusted,
+            # a library that the user put into ROOT comes before the system's
             find_lean=lambda wanted: lean_library(wanted, [self._root / "lib"]),
             where=where,
         )
@@ -697,14 +702,14 @@ class Runtimes:
         """
         module = self._modules[choice.flavour]
         self._cuda = start_runtime(module, self._root if self._root.is_dir() else None)
-        said: List[str] = []
+        errors: List[str] = []
         runtime = module.Runtime(
             make_logger(
-                module, lambda severity, text: said.append(text) if "ERR" in severity else None
+                module, lambda severity, text: errors.append(text) if "ERR" in severity else None
             )
         )
         # a Runtime that could not be made must not be used
-        return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
+        return wanted if not errors and wanted < int(runtime.num_DLA_cores) else None
 
     def load(
         self,

@@ -324,17 +324,17 @@ def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
     """
     # the last writer of a name; ONNX graphs have one only
     writer = {name: position for position, node in enumerate(nodes) for name in node.outputs}
-    done: Set[int] = set()
+    yielded: Set[int] = set()
     for first in range(len(nodes)):
         # a stack instead of recursion: a deep network exceeds Python's limit
         stack = [(first, False)]
         visiting: Set[int] = set()
         while stack:
             position, ready = stack.pop()
-            if position in done:
+            if position in yielded:
                 continue
             if ready:
-                done.add(position)
+                yielded.add(position)
                 yield nodes[position]
                 continue
             if position in visiting:
@@ -344,7 +344,7 @@ def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
             stack.append((position, True))
             before = [writer[name] for name in nodes[position].inputs if name in writer]
             # reversed, so that the first input's writer is visited first
-            stack += [(each, False) for each in reversed(before) if each not in done]
+            stack += [(each, False) for each in reversed(before) if each not in yielded]
 
 
 def _read_floats(values: List[Value]) -> List[float]:
