@@ -224,7 +224,7 @@ def find_library() -> Optional[str]:
     if not os.environ.get(_ENV):
         for folder in _FOLDERS:
             for name in _NAMES:
-                # the newest CUDA first
+                # of one pattern, the newest CUDA first
                 names += sorted(glob.glob(os.path.join(folder, name)), reverse=True)
     for name in names:
         try:

@@ -483,7 +483,7 @@ def choose_wait(spin: bool) -> None:
 
 def wait_mode(cuda: Cuda) -> str:
     """Returns how threads wait in the device's context: "auto", "spin", "yield" or "blocking"."""
-    # the other bits are flags about memory
+    # the other bits do not concern waiting
     flag = int(cuda.call("cuCtxGetFlags")) & _SCHEDULE
     return {number: name for name, number in _FLAGS.items()}.get(flag, "auto")
 

@@ -254,7 +254,7 @@ def write(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value):
-        # a document that is read and written again keeps its bytes, which may be signed
+        # a document that is read and written again has the same fields
         unwritten = omitted_fields(value)
         return {
             key: write(held)

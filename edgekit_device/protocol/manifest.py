@@ -338,7 +338,7 @@ class IoEntry:
     shape: Tuple[int, ...] = member(shape(_OPEN))
     format: str = member(choice(*FORMATS))
     strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
-    # float32's smallest number above 0
+    # float32's smallest number above 0 is 1.4e-45
     scale: Optional[float] = member(nullable(number(1e-45, _LARGEST)))
 
     def check(self) -> None:

@@ -237,11 +237,7 @@ def _set_weights(
             continue
         listener.forget()
         try:
-            if kind == "BF16":
-                # NumPy has no bfloat16, so the type is given beside the address
-                weights = trt.Weights(trt.DataType.BF16, array.ctypes.data, array.size)
-            else:
-                weights = trt.Weights(array)
+            weights = make_weights(trt, array, kind)
         except Exception as error:  # the bindings raise an error for types that the release lacks
             faults.append("{!r}: TensorRT rejects {} here ({})".format(name[:80], kind, error))
             continue
@@ -299,6 +295,14 @@ def _prototype(refitter: Any, name: str) -> Tuple[Any, Any]:
         return None, None
     prototype = refitter.get_weights_prototype(name)
     return str(prototype.dtype.name), int(prototype.size)
+
+
+def make_weights(trt: Any, array: np.ndarray, kind: str) -> Any:
+    """Returns TensorRT's Weights over an array's memory; ``kind`` is DataType's name."""
+    if kind != "BF16":
+        return trt.Weights(array)
+    # NumPy has no bfloat16, so the type is given beside the address
+    return trt.Weights(trt.DataType.BF16, array.ctypes.data, array.size)
 
 
 def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
