@@ -92,10 +92,10 @@ def derive(module: Any) -> list[str]:
     if hasattr(module, "Builder"):
         made.append(builder.monitor(module, quiet, lambda: False, quiet))
         made.append(config.calibrator(module, b"", quiet))
-    weights = refit._weights(module, np.ones(3, np.float32), "FLOAT")
+    weights = refit.make_weights(module, np.ones(3, np.float32), "FLOAT")
     assert (int(weights.size), weights.dtype.name) == (3, "FLOAT")
     if hasattr(module.DataType, "BF16"):
-        weights = refit._weights(module, np.ones(3, np.uint16), "BF16")
+        weights = refit.make_weights(module, np.ones(3, np.uint16), "BF16")
         assert (int(weights.size), weights.dtype.name) == (3, "BF16")
     if reader is not None and hasattr(module, "SeekPosition"):
         assert reader.seek(2, module.SeekPosition.SET)

@@ -84,6 +84,7 @@ def stored_shape(
         if line < width:
             raise _strides_error(shape, format, strides)
     else:
+        # a pixel's stride is its stored channels, a line's stride its pixels with padding
         held = strides[3] // itemsize
         line = strides[2] // (held * itemsize) if held else 0
         found = (batch, height, line, held)
@@ -190,6 +191,7 @@ def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> N
         for n in range(batch):
             for group in range(groups):
                 for start in range(0, pixels, _BLOCK):
+                    # blocks do not overlap, so threads may write them in any order
                     yield n, group, start
 
     def move_block(block: Tuple[int, int, int]) -> None:
@@ -209,11 +211,13 @@ def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> N
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(threads) as pool:
+        # iterating raises the error of a block
         for _ in pool.map(move_block, blocks()):
             pass
 
 
 def _processors() -> int:
+    # hosts with macOS or Windows lack it
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -253,6 +257,7 @@ def convert(
     import numpy as np
 
     kind = np.dtype(dtype)
+    # INT8 steps are only equal if their scale is
     if array.dtype == kind and (kind != np.int8 or None in (scale, to_scale) or scale == to_scale):
         return array
     if kind == np.int8 and to_scale is None:
@@ -275,6 +280,7 @@ def convert(
             values = np.clip(values, -(1 << 31), (1 << 31) - 1)
         return values.astype(kind)
     with np.errstate(invalid="ignore", over="ignore"):
+        # in float32 as in TensorRT: a quotient in float64 may round to another step
         steps = np.rint(values.astype(np.float32) / np.float32(to_scale))
     whole: np.ndarray = np.clip(np.nan_to_num(steps, nan=0.0), -128, 127).astype(np.int8)
     return whole

@@ -54,6 +54,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
             pass  # before zipfile makes an object for each
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
+            # the declared sizes; each array is read up to its own
             if sum(info.file_size for info in infos) > limit:
                 raise _invalid("the arrays have more than {} bytes".format(limit))
             for info in infos:
@@ -62,6 +63,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
                         "{!r} uses an unsupported compression".format(info.filename[:80])
                     )
                 name = info.filename[: -len(_SUFFIX)]
+                # zip allows a name twice; the second array would replace the first
                 if not info.filename.endswith(_SUFFIX) or name in found:
                     raise _invalid("unexpected entry {!r}".format(info.filename[:80]))
                 found[name] = _read_array(archive, info)
@@ -72,6 +74,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
 
 def receive_npz(stdin: BinaryIO) -> bytes:
     """Returns the ``.npz`` on stdin; raises DeviceError "npz.invalid" if it is too large."""
+    # one byte more, so that a file that is too large is noticed
     data = stdin.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise _invalid("it has more than {} bytes".format(_MOST_BYTES))
@@ -85,6 +88,8 @@ def write_npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
+            # a fixed date for equal bytes; force_zip64, since the size is unknown before it is
+            # written
             with archive.open(zipfile.ZipInfo(name + _SUFFIX, _DATE), "w", force_zip64=True) as out:
                 np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
     return file.getvalue()
@@ -100,6 +105,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         count = 1
         for size in shape:
             count *= size
+        # before memory is taken: the header may declare any shape
         if count < 0 or count * dtype.itemsize > info.file_size:
             raise _invalid("{} is shorter than the size in its header".format(info.filename[:80]))
         array = np.frombuffer(file.read(count * dtype.itemsize), dtype=dtype, count=count)
@@ -124,6 +130,7 @@ def read_header(file: IO[bytes]) -> Tuple[Tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(file)
     if version not in _LENGTHS:  # 3.0 is for structured types with names beyond Latin-1
         raise ValueError("version {}.{} of the format is not supported".format(*version))
+    # NumPy's readers take the length from the file themselves, so it is given to them again below
     form, read = _LENGTHS[version], getattr(np.lib.format, _READERS[version])
     length = file.read(struct.calcsize(form))
     (size,) = struct.unpack(form, length)

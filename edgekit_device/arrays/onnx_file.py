@@ -52,6 +52,7 @@ def fields(data: memoryview) -> Iterator[Tuple[int, Value]]:
     while position < len(data):
         key, position = _varint(data, position)
         wire = key & 7
+        # wire types: 0 varint, 1 and 5 fixed numbers, 2 bytes; groups (3, 4) are not used by ONNX
         if wire == 0:
             value, position = _varint(data, position)
             yield key >> 3, value
@@ -62,6 +63,7 @@ def fields(data: memoryview) -> Iterator[Tuple[int, Value]]:
             size = 8 if wire == 1 else 4
         else:
             raise ValueError("wire type {}".format(wire))
+        # slices of a memoryview never fail: a file that is cut off would go unnoticed
         if size > len(data) - position:
             raise ValueError("a field is cut off")
         yield key >> 3, data[position : position + size]
@@ -77,6 +79,7 @@ def _varint(data: memoryview, position: int) -> Tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
+        # ten bytes hold 64 bits; without a limit a damaged file gives an endless integer
         if shift > 63:
             raise ValueError("an integer is too long")
 
@@ -188,6 +191,7 @@ def _read_weight(data: memoryview, where: str) -> Optional[EngineWeight]:
         elif number == 8:
             name = as_text(value)
         elif number == 13:
+            # StringStringEntryProto: key 1, value 2
             pair = {key: as_bytes(text).tobytes() for key, text in fields(as_bytes(value))}
             if pair.get(1) == b"location":
                 location = pair.get(2, b"")
@@ -281,13 +285,16 @@ def decode_tensor(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
         array = np.frombuffer(_read_external(tensor, folder, count * kind.itemsize), kind)
     elif _RAW in tensor.parts:
         raw = b"".join(as_bytes(part).tobytes() for part in tensor.parts[_RAW][-1:])
+        # before frombuffer, whose own error does not name the tensor
         if len(raw) != count * kind.itemsize:
             raise _size_error(tensor, len(raw), count * kind.itemsize)
         array = np.frombuffer(raw, kind)
     else:
         array = _decode_typed(tensor, kind)
+    # typed fields, or an external file of another size
     if array.size != count:
         raise _size_error(tensor, array.nbytes, count * kind.itemsize)
+    # the file is little-endian; this copies only on other machines
     return array.astype(kind.newbyteorder("="), copy=False).reshape(tensor.shape)
 
 
@@ -322,6 +329,7 @@ def _read_external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> mem
     except ValueError as error:
         raise _external_error(tensor, "its offset is not a number") from error
     # ONNX requires a location relative to the model's folder and inside it
+    # after resolving links: a link inside the folder could lead out
     root = os.path.realpath(str(folder))
     path = os.path.realpath(os.path.join(root, location))
     if not location or os.path.isabs(location) or os.path.commonpath([root, path]) != root:
@@ -330,6 +338,7 @@ def _read_external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> mem
         raise _external_error(tensor, "{!r} does not exist".format(location[:80]))
     with map_os_errors(path):
         data = map_file(Path(path))
+    # exactly the tensor's size: a shorter length leaves values undefined, a longer one is damage
     if start < 0 or length != size or start + length > len(data):
         raise _external_error(
             tensor, "{!r} is too short for its {} bytes".format(location[:80], size)

@@ -51,14 +51,14 @@ if TYPE_CHECKING:
 
 # distributions that contain the package, the most likely on a Jetson first
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
+#: Name of the zipapp in folders that keep a single one.
 LOADER = "loader.pyz"
-"""Name of the zipapp in folders that keep a single one."""
+#: File below ROOT with the board's own facts, which a container on it cannot read.
 BOARD_FACTS = "board.json"
-"""File below ROOT with the board's own facts, which a container on it cannot read."""
 
 _TIMEOUT_S = 90.0
+# called with facts, each of which counts although the next step may crash
 _Answer = Callable[[Dict[str, Any]], None]
-"""Called with facts, each of which counts although the next step may crash."""
 
 #: The facts that a release's test depends on. CUDA is not among them: an engine uses TensorRT's
 #: CUDA, which an installed toolkit does not change.
@@ -231,7 +231,9 @@ def _free_bytes(root: Path) -> int:
     folder = root
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
+    # ROOT may not exist yet: its nearest folder is on the same disk
     facts = os.statvfs(str(folder))
+    # without the blocks that only root may use
     return facts.f_bavail * facts.f_frsize
 
 
@@ -247,6 +249,7 @@ def board_facts(folder: Path, system: Path = Path("/")) -> Dict[str, Optional[st
         "board_id": inventory.board_id(system),
         "l4t": inventory.l4t(system),
     }
+    # a container cannot read some of these files
     if all(seen.values()):
         return seen
     remembered = load(RememberedBoard, folder / BOARD_FACTS) or RememberedBoard()
@@ -273,8 +276,8 @@ def fingerprint(
     if capability is None:
         capability = query_cuda()[0].compute_capability
     if tensorrt is None:
-        known = tensorrt_versions(system, installed)["full"]
-        tensorrt = full_version(known, system)
+        recorded = tensorrt_versions(system, installed)["full"]
+        tensorrt = full_version(recorded, system)
     # kits may have different modules: the part number distinguishes them, if known
     names = [name for name in (facts["module"], facts["board_id"]) if name]
     return {
@@ -345,7 +348,9 @@ def query_tensorrt(module: str) -> Tuple[TensorrtAnswer, str]:
 
     def question(answer: _Answer) -> None:
         trt = importlib.import_module(module)
+        # at once: the builder below may end the process
         answer({"version": str(trt.__version__)})
+        # lean and dispatch have no builder
         if module == MODULES["full"]:
             builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
             answer({"dla_cores": int(builder.num_DLA_cores)})
@@ -402,6 +407,7 @@ def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
     found: Dict[str, Any] = {}
 
     def work(turn: Turn, report: Report) -> None:
+        # libraries print to stdout, which has this command's answer
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(nowhere, number)

@@ -95,6 +95,7 @@ def module(root: Path) -> Optional[str]:
 def board_id(root: Path) -> Optional[str]:
     """Returns the module's part number, "p3701-0005", from the device tree's "compatible"."""
     text = read_text(root / "proc/device-tree/compatible")
+    # "nvidia,p3737-0000+p3701-0005": the carrier board, and after "+" the module
     numbers = _BOARD_ID.findall(text)
     modules = [number for number in numbers if "+" + number in text]
     for number in [*modules, *numbers]:
@@ -115,13 +116,16 @@ def libraries(root: Path) -> Dict[str, Dict[str, str]]:
             listed = os.listdir(str(folder))
         except OSError:
             continue
+        # one listing for all kinds: a folder of libraries has thousands of entries
         names = sorted(name for name in listed if name.startswith(_STEMS))
         for kind, stem in _LIBRARIES.items():
             for name in names:
+                # "libnvinfer" is also the start of libnvinfer_lean and libnvinfer_plugin
                 if name != stem + ".so" and not name.startswith(stem + ".so."):
                     continue
                 path = folder / name
                 version = _file_version(path)
+                # several toolkits and links may lie side by side: the highest version is used
                 if kind not in found or parse_version(version) > parse_version(
                     found[kind]["version"]
                 ):
@@ -219,7 +223,7 @@ def _read_record(path: str) -> Optional[str]:
 def command_output(argv: Sequence[str]) -> Optional[str]:
     """Returns a command's output; None if it is missing, fails or hangs."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -229,7 +233,7 @@ def command_output(argv: Sequence[str]) -> Optional[str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+    return process.stdout.decode("utf-8", "replace") if process.returncode == 0 else None
 
 
 def packages(system: Path = Path("/")) -> Dict[str, str]:
@@ -241,7 +245,7 @@ def packages(system: Path = Path("/")) -> Dict[str, str]:
     argv = ["dpkg-query", "--admindir=" + str(folder), "-W", "-f", form, *_PATTERNS]
     try:
         # its exit status is 1 if any pattern has no match
-        done = subprocess.run(
+        process = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -251,7 +255,7 @@ def packages(system: Path = Path("/")) -> Dict[str, str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    return parse_packages(done.stdout.decode("utf-8", "replace"))
+    return parse_packages(process.stdout.decode("utf-8", "replace"))
 
 
 def parse_packages(text: str) -> Dict[str, str]:
@@ -267,15 +271,20 @@ def parse_packages(text: str) -> Dict[str, str]:
 def tensorrt_versions(system: Path, installed: Dict[str, str]) -> Dict[str, Optional[str]]:
     """Returns TensorRT's versions by flavour, with four parts ("10.3.0.30") if known."""
     found: Dict[str, Optional[str]] = {}
-    there = libraries(system)
+    installed_libraries = libraries(system)
     for flavour, pattern in _PACKAGE.items():
-        own = [version for name, version in installed.items() if pattern.match(name)]
+        package_versions = [version for name, version in installed.items() if pattern.match(name)]
         # "10.3.0.30-1+cuda12.5": the part after the dash is the packaging's revision
-        by_package = own[0].partition("-")[0] if own and flavour in there else None
+        by_package = (
+            package_versions[0].partition("-")[0]
+            if package_versions and flavour in installed_libraries
+            else None
+        )
         by_module = module_version(MODULES[flavour]) if system == Path("/") else None
-        by_file = there.get(flavour, {}).get("version")
-        known = [version for version in (by_file, by_package, by_module) if version]
-        found[flavour] = max(known, key=lambda version: version.count(".")) if known else None
+        by_file = installed_libraries.get(flavour, {}).get("version")
+        versions = [version for version in (by_file, by_package, by_module) if version]
+        # the most exact; of equally exact ones the file's, then the package's
+        found[flavour] = max(versions, key=lambda version: version.count(".")) if versions else None
     return found
 
 
@@ -288,9 +297,9 @@ def module_version(name: str) -> Optional[str]:
     if spec is None:
         return None
     if spec.origin:
-        said = _ASSIGNED.search(read_text(Path(spec.origin), 1 << 20))
-        if said:
-            return said.group(1)
+        assigned = _ASSIGNED.search(read_text(Path(spec.origin), 1 << 20))
+        if assigned:
+            return assigned.group(1)
     base = name.replace("_", "-")
     # NVIDIA's wheels have CUDA's major version in their names
     names = (base.replace("tensorrt", "tensorrt-cu" + cuda, 1) for cuda in ("11", "12", "13"))
@@ -304,9 +313,9 @@ def module_version(name: str) -> Optional[str]:
 def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
     """Returns trtexec from the PATH, or from the folder of JetPack's samples; None if missing."""
     if system == Path("/"):
-        known = shutil.which("trtexec")
-        if known:
-            return Path(known)
+        program = shutil.which("trtexec")
+        if program:
+            return Path(program)
     for name in _TRTEXEC:
         if (system / name).is_file():
             return system / name
@@ -316,6 +325,7 @@ def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
 def account_groups() -> List[str]:
     """Returns the names of the account's groups, or the number of a group without a name."""
     names = []
+    # getgroups need not contain the effective group (POSIX)
     for number in sorted({*os.getgroups(), os.getegid()}):
         try:
             names.append(grp.getgrgid(number).gr_name)

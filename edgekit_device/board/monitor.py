@@ -66,6 +66,7 @@ class Sampler:
         self._interval_ms = max(int(interval_ms), LEAST_MS)
         self._system = default_system() if system is None else system
         if commands is None:
+            # tegrastats shows this machine, not a copy of a board's files
             real = self._system == Path("/")
             commands = find_commands(self._interval_ms, root or default_root()) if real else []
         self._commands = list(commands)
@@ -106,6 +107,7 @@ class Sampler:
             return
         # the pause for the idle baseline must not include the interpreter's start
         until = time.monotonic() + _PATIENCE_S
+        # the child writes an empty line once it samples
         while not os.fstat(self._output.fileno()).st_size and time.monotonic() < until:
             if self._process.poll() is not None:
                 break
@@ -131,10 +133,11 @@ class Sampler:
         samples: List[Sample] = []
         for sample in (line.sample for line in found):
             if sample is not None:
+                # perf_counter is CLOCK_MONOTONIC: the child's times compare with this process's
                 before = self._idle_end is not None and sample.t_s <= self._idle_end
-                there = idle if before else samples
-                there.append(replace(sample, t_s=round(sample.t_s - first, 6)))
-        odd = release_warning(self._system)
+                phase = idle if before else samples
+                phase.append(replace(sample, t_s=round(sample.t_s - first, 6)))
+        release_note = release_warning(self._system)
         percent = None if end is None else end.percent()
         return Monitor(
             interval_ms=self._interval_ms,
@@ -145,7 +148,11 @@ class Sampler:
             idle=tuple(idle),
             facts=replace(monitor_facts(self._system), sampler_percent=percent),
             unknown=end.unknown if end else {},
-            warnings=(*self._warnings, *([odd] if odd else []), *(end.warnings if end else ())),
+            warnings=(
+                *self._warnings,
+                *([release_note] if release_note else []),
+                *(end.warnings if end else ()),
+            ),
         )
 
     def _end(self) -> List[SamplingLine]:
@@ -153,6 +160,7 @@ class Sampler:
         output, self._output = self._output, None
         if process is not None:
             assert process.stdin is not None
+            # end of input ends the child, which then writes its report
             process.stdin.close()
             try:
                 process.wait(_PATIENCE_S)
@@ -209,14 +217,16 @@ def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ite
         line = LiveSample.of(sample, t_s=round(at - first, 6), sources=tuple(stream.sources))
         if number == 1:
             line = replace(line, interval_ms=interval_ms, facts=monitor_facts(system))
+        # reading the mode starts a program, so not for every sample
         if real and at >= mode_due:
             mode_due = at + _MODE_EVERY_S
             with suppress(DeviceError):
                 mode = PowerTools().mode()
                 line = replace(line, power_mode=None if mode is None else mode.name)
-        news = (len(stream.warnings), len(stream.unknown.counts))
-        if news != reported:
-            reported = news
+        counts = (len(stream.warnings), len(stream.unknown.counts))
+        # both only grow, so their lengths show a change
+        if counts != reported:
+            reported = counts
             line = replace(
                 line, warnings=tuple(stream.warnings), unknown=dict(stream.unknown.counts)
             )

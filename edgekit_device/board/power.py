@@ -225,7 +225,9 @@ def hold(
     if lock and not tools.has("jetson_clocks"):
         tools.lock()  # raises "power.missing"
     change = wanted is not None and before is not None and wanted.id != before.id
+    # for a change of mode alone, too: the clocks belong to the old mode
     stores = tools.has("jetson_clocks") and (lock or change)
+    # the file is in /run for all accounts, but each account has its own ROOT with its own lock
     if stores and tools.clocks_file.exists():
         raise DeviceError(
             "a benchmark of another account holds this board's clocks",
@@ -235,6 +237,7 @@ def hold(
             "sudo rm {0}`".format(tools.clocks_file),
         )
     if change or lock:
+        # on disk before each change, so that a dead guard's changes are always known
         journal = PowerJournal(
             before=before if change else None,
             wanted=wanted if change else None,
@@ -267,11 +270,13 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
         return []
     notes: List[str] = []
     try:
+        # while clocks are being stored nothing was changed yet
         if journal.state == "set":
             notes += _restore_mode(tools, journal)
             # after a restart nvpmodel has set the clocks, and the file no longer exists
             if journal.stored and tools.clocks_file.exists() and not notes:
                 tools.restore()
+        # last: until here a second attempt can restore the clocks again
         if journal.stored:
             tools.forget()
     except DeviceError as error:
@@ -279,6 +284,7 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
         raise
     with map_os_errors(str(folder / JOURNAL)):
         (folder / JOURNAL).unlink()
+        # an unlink is durable only with its folder (fsync(2))
         fsync_folder(folder)
     return notes
 
@@ -323,8 +329,8 @@ def _mode_to_restore(
             where="nvpmodel -q",
             hint="run `sudo nvpmodel -q` on the board, or `edgekit doctor --setup`",
         )
-    here, there = power_gates(before.id, system), power_gates(wanted.id, system)
-    if before.id != wanted.id and here is not None and here != there:
+    gates_before, gates_wanted = power_gates(before.id, system), power_gates(wanted.id, system)
+    if before.id != wanted.id and gates_before is not None and gates_before != gates_wanted:
         raise DeviceError(
             "power mode {} enables other parts of the GPU than {}: changing to it and back "
             "needs a restart of the board".format(wanted.name, before.name),
@@ -393,12 +399,12 @@ def held_power(
     system, clocks_file = _default_paths(system, clocks_file)
     if mode is None and not lock:
         tools = PowerTools(clocks_file)
-        left = restore_interrupted(folder, system=system, clocks_file=clocks_file)
+        restored = restore_interrupted(folder, system=system, clocks_file=clocks_file)
         before = PowerState.of(tools)
         try:
             yield power
         finally:
-            power.report = _unchanged_report(tools, before, [left] if left else [])
+            power.report = _unchanged_report(tools, before, [restored] if restored else [])
         return
     guard = _Guard(HoldRequest(str(folder), mode, lock, str(system), clocks_file, wait_s))
     try:
@@ -414,11 +420,13 @@ def restore_interrupted(
 
     Never raises, because commands call it before their own work.
     """
+    # every command calls this: without a journal it costs a single stat
     if not (folder / JOURNAL).exists():
         return None
     system, clocks_file = _default_paths(system, clocks_file)
     try:
         with locked(folder / LOCK, wait_s=0.0):
+            # again under the lock: another command may have restored the state meanwhile
             journal = read_journal(folder)
             if journal is None:
                 return None
@@ -455,6 +463,7 @@ class _Guard:
             ) from error
         try:
             answer = self._read_answer()
+            # the guard's first answer, or ``_read_answer`` has raised its error
             assert answer.held is not None
             self.held, self.notes = answer.held, answer.notes
         except BaseException:
@@ -469,6 +478,7 @@ class _Guard:
             assert undone is not None
             return undone
         except DeviceError as error:
+            # a report, no exception: the measurement itself is valid
             text = "not restored: {}{}".format(
                 error.message, "; " + error.hint if error.hint else ""
             )
@@ -480,16 +490,16 @@ class _Guard:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         try:
-            said = read(_GuardAnswer, parse_json(line, "the guard's answer"))
+            answer = read(_GuardAnswer, parse_json(line, "the guard's answer"))
         except DeviceError:
             raise DeviceError(
                 "the process that holds power mode and clocks has died",
                 code="power.failed",
                 hint="restore them with `edgekit status`",
             ) from None
-        if said.error is not None:
-            raise said.error.error()
-        return said
+        if answer.error is not None:
+            raise answer.error.error()
+        return answer
 
     def _end_input(self) -> None:
         assert self._process.stdin is not None
@@ -499,6 +509,7 @@ class _Guard:
     def _close(self) -> None:
         self._end_input()
         try:
+            # after that the guard goes on restoring on its own
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             return
@@ -525,6 +536,7 @@ def _unchanged_report(
     if before == PowerState(None, None) == after:
         return None
     clocks = before.clocks
+    # locked by someone else, for example by hand
     held = clocks is not None and all(
         clock.locked for name, clock in clocks.items() if name == "gpu" or name.startswith("cpu")
     )
@@ -559,17 +571,20 @@ def run_guard() -> None:
 
 
 def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldRequest) -> None:
-    left = undo(folder, tools, system)  # of a dead guard
+    restored_notes = undo(folder, tools, system)  # of a dead guard
     error: Optional[DeviceError] = None
+    # from here on a SIGTERM ends the wait, and the state is restored
     signal.signal(signal.SIGTERM, _raise_caller_ended)
     try:
         held = hold(folder, tools, request.mode, request.lock, system)
-        _write_answer(_GuardAnswer(held=held, notes=tuple(left)))
+        _write_answer(_GuardAnswer(held=held, notes=tuple(restored_notes)))
         sys.stdin.buffer.read()  # returns once the measuring process closes the pipe or ends
     except _CallerEnded:
         pass
     except DeviceError as raised:
+        # a partial change is restored below before the error is reported
         error = raised
+    # a second SIGTERM must not interrupt the restoration
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     notes = undo(folder, tools, system)
     if error is not None:

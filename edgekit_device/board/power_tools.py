@@ -142,6 +142,7 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
             where="/" + CONF,
             hint="remove --power-mode: only a Jetson has power modes",
         )
+    # users write 15W for MODE_15W, in any case
     plain = _normalise_name(wanted)
     for mode in modes:
         if plain in (_normalise_name(mode.name), str(mode.id)):
@@ -170,6 +171,7 @@ def power_gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dic
                 return found
             if number is not None and int(head.group(1)) == number:
                 found = {}
+        # the next section ends the mode's own
         elif found is not None and line.lstrip().startswith("<"):
             return found
         gate = _GATE.match(line)
@@ -213,8 +215,8 @@ class PowerTools:
         """Returns the present mode; None if nvpmodel does not print it."""
         if not self.has("nvpmodel"):
             return None
-        said = self._read_output("nvpmodel", "-q", shows="Power Mode")
-        name, number = parse_power_mode(said)
+        output = self._read_output("nvpmodel", "-q", shows="Power Mode")
+        name, number = parse_power_mode(output)
         return None if name is None else PresentMode(name, number)
 
     def clocks(self) -> Optional[Dict[str, ClockEntry]]:
@@ -230,9 +232,9 @@ class PowerTools:
             DeviceError: "power.restart" if it requires a restart (the mode is then unchanged),
                 "power.not-allowed", "power.missing" or "power.failed".
         """
-        done = self._run("nvpmodel", "-m", str(number))
-        said = _text(done)
-        if "reboot" in said.lower():
+        process = self._run("nvpmodel", "-m", str(number))
+        output = _text(process)
+        if "reboot" in output.lower():
             raise DeviceError(
                 "nvpmodel can change to mode {} only with a restart of the board".format(number),
                 code="power.restart",
@@ -241,7 +243,7 @@ class PowerTools:
                     "run `sudo nvpmodel -m {}` on the board and let it restart, then measure"
                 ).format(number),
             )
-        self._raise_failure(done, "nvpmodel", "-m", str(number))
+        self._raise_failure(process, "nvpmodel", "-m", str(number))
 
     def store(self) -> None:
         """``jetson_clocks --store``: the present clocks, for ``restore``."""
@@ -266,8 +268,8 @@ class PowerTools:
         """Removes the stored clocks."""
         if not self.clocks_file.exists():
             return
-        done = self._run_argv([self._rm, "-f", str(self.clocks_file)])
-        self._raise_failure(done, "rm", "-f", str(self.clocks_file))
+        process = self._run_argv([self._rm, "-f", str(self.clocks_file)])
+        self._raise_failure(process, "rm", "-f", str(self.clocks_file))
 
     def _read_output(self, name: str, *arguments: str, shows: str) -> str:
         """Returns a program's output for this account, else for root; "" if neither gives any."""
@@ -277,11 +279,12 @@ class PowerTools:
             ways.append([self._sudo, "-n", str(program)])
         for way in ways:
             try:
-                said = _text(_call([*way, *arguments]))
+                output = _text(_call([*way, *arguments]))
             except (OSError, subprocess.TimeoutExpired):
                 continue
-            if shows in said:
-                return said
+            # the expected words show an answer, whatever the exit status
+            if shows in output:
+                return output
         return ""
 
     def _run_checked(self, name: str, *arguments: str) -> None:
@@ -307,11 +310,12 @@ class PowerTools:
                 "cannot run {}: {}".format(argv[0], error), code="power.failed", where=argv[0]
             ) from error
 
-    def _raise_failure(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
-        if done.returncode == 0:
+    def _raise_failure(self, process: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
+        if process.returncode == 0:
             return
-        said = _text(done).strip().splitlines()
-        last = said[-1] if said else "exit status {}".format(done.returncode)
+        lines = _text(process).strip().splitlines()
+        last = lines[-1] if lines else "exit status {}".format(process.returncode)
+        # sudo's own message, or an account without sudo
         refused = last.startswith("sudo:") or (os.geteuid() != 0 and self._sudo is None)
         raise DeviceError(
             "{} failed: {}".format(words[0], last[:300]),
@@ -324,6 +328,7 @@ class PowerTools:
 def _call(argv: List[str]) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
         argv,
+        # nvpmodel's question about a restart gets end of file, which means no
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -332,5 +337,5 @@ def _call(argv: List[str]) -> "subprocess.CompletedProcess[bytes]":
     )
 
 
-def _text(done: "subprocess.CompletedProcess[bytes]") -> str:
-    return done.stdout.decode("utf-8", "replace")
+def _text(process: "subprocess.CompletedProcess[bytes]") -> str:
+    return process.stdout.decode("utf-8", "replace")

@@ -210,10 +210,10 @@ class Probe:
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Probe:
     """Describes the board; with --remember stores facts that containers on it cannot see."""
-    left = restore_interrupted(root.folder)
+    restored = restore_interrupted(root.folder)
     found = probe(root.folder)
-    if left:
-        found = replace(found, notes=(*found.notes, left))
+    if restored:
+        found = replace(found, notes=(*found.notes, restored))
     if arguments.remember:
         remembered = RememberedBoard(found.module, found.board_id, found.l4t)
         with map_os_errors(str(root.folder)):
@@ -231,8 +231,8 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
     """
     notes: List[str] = []
     real = system == Path("/")
-    said = hello(folder)
-    there = inventory.libraries(system)
+    device = hello(folder)
+    libraries = inventory.libraries(system)
     installed = packages(system)
     cuda, dla_cores, python = _query_tensorrt_and_cuda(real, notes)
     versions = tensorrt_versions(system, installed)
@@ -251,38 +251,41 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
         cuda_driver=cuda.driver,
         compute_capability=cuda.compute_capability,
         machine=platform.machine(),
-        python=said.python,
-        numpy=said.numpy,
-        onnxruntime=said.onnxruntime,
+        python=device.python,
+        numpy=device.numpy,
+        onnxruntime=device.onnxruntime,
         tensorrt=ProbedTensorrt(
             **versions,
             python=Flavours(**python),
-            libraries={kind: InstalledLibrary(**there[kind]) for kind in MODULES if kind in there},
+            libraries={
+                kind: InstalledLibrary(**libraries[kind]) for kind in MODULES if kind in libraries
+            },
         ),
         # it has no switch for its version alone and comes with the libraries that it uses
         trtexec=None if trtexec is None else InstalledProgram(str(trtexec), versions["full"]),
         dla=ProbedDla(
             cores=dla_cores,
             devices=tuple(inventory.dla_devices(system)),
-            compiler=there.get("dla_compiler", {}).get("path"),
+            compiler=libraries.get("dla_compiler", {}).get("path"),
             compiler_version=dla_compiler_version(system, installed),
         ),
-        cudla=there.get("cudla", {}).get("path") or (query_cudla() if real else None),
+        cudla=libraries.get("cudla", {}).get("path") or (query_cudla() if real else None),
         cudla_facts=_cudla(notes) if real else None,
-        nvrtc=there.get("nvrtc", {}).get("path"),
+        nvrtc=libraries.get("nvrtc", {}).get("path"),
         nsys=shutil.which("nsys") if real else None,
         power=_power(notes) if real else ProbedPower(),
-        disk_free=said.free_bytes,
+        disk_free=device.free_bytes,
         memory=Memory(**inventory.memory(system)),
         user=User(uid=os.getuid(), root=os.geteuid() == 0),
         groups=tuple(account_groups()),
         docker=_docker() if real else None,
-        ssh_keygen=said.ssh_keygen,
-        root=said.root,
+        ssh_keygen=device.ssh_keygen,
+        root=device.root,
         notes=tuple(notes),
         fingerprint=fingerprint(
             folder,
             system,
+            # "" is an answer: None would ask driver and TensorRT again
             capability=cuda.compute_capability or "",
             tensorrt=versions["full"] or "",
         ),
@@ -302,8 +305,10 @@ def _query_tensorrt_and_cuda(
     cores = None
     for flavour, name in MODULES.items():
         python[flavour] = module_version(name)
-        if python[flavour] is None and not _is_there(name):
+        if python[flavour] is None and not _has_module(name):
             continue
+        # only the full module counts DLA cores; others are imported only if no file has their
+        # version
         if python[flavour] and flavour != "full":
             continue
         answer, problem = query_tensorrt(name)
@@ -325,7 +330,7 @@ def _cudla(notes: List[str]) -> Optional[ProbedCudla]:
     return ProbedCudla(found.path, found.version, found.devices)
 
 
-def _is_there(name: str) -> bool:
+def _has_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -338,6 +343,7 @@ def _docker() -> Optional[Docker]:
     if path is None:
         return None
     form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
+    # an account outside of the group docker gets an error and no words
     words = (command_output([path, "info", "--format", form]) or "").split()
     return Docker(path, words[0], tuple(words[1:])) if words else Docker(path, None, None)
 

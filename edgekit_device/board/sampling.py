@@ -127,10 +127,12 @@ class SampleStream:
         last_line = time.perf_counter()
         # a load covers the time between two samples, so the first sample comes after an interval
         due, last = last_line + self._interval, last_line - self._interval
+        # without ``stop`` (the command ``sample``) only this shows that the parent has ended
         while os.getppid() == self._parent:
             running = self._tegrastats
             now = time.perf_counter()
             silent = max(_SILENT_S, 3 * self._interval)
+            # tegrastats sets the rate itself; here only its silence is noticed
             until = last_line + silent if running else due
             descriptors = [] if self._stop is None else [self._stop]
             if running is not None:
@@ -147,6 +149,7 @@ class SampleStream:
                 continue
             lines = running.lines() if ready else None
             if lines is None:
+                # the next command, or else sysfs, continues without a gap
                 self._give_up(running, silent=not ready)
                 last_line = due = time.perf_counter()
                 continue
@@ -178,6 +181,7 @@ class SampleStream:
         self._next_command()
 
     def _warn(self, text: str) -> None:
+        # a board that repeats or varies a warning must not fill the document
         if text not in self.warnings and len(self.warnings) < 20:
             self.warnings.append(text)
 
@@ -190,6 +194,7 @@ class SampleStream:
         self._seen["tegrastats"] = True
         sample = said.sample
         gpu = sample.engines.get("GR3D")
+        # Thor prints no load, other lines may lack the clock
         if gpu is None or not gpu.mhz or gpu.percent is None:
             gpu = self._complete_gpu(gpu)
         return self._finish(

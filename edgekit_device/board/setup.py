@@ -97,11 +97,12 @@ def setup(
     system: Path = Path("/"),
 ) -> SetupAnswer:
     """Sets up an account as ``do_setup``; ``folder`` is ROOT, which records the changes."""
-    done = folder / "setup.json"
-    record = load(SetupRecord, done)
+    record_file = folder / "setup.json"
+    record = load(SetupRecord, record_file)
     before = () if record is None else record.groups
     sudoers = sudoers_text(account.name, system)
     if undo:
+        # only groups that setup added, not those that the account had before
         groups = [name for name in before if name in _GROUPS]
     else:
         groups = [name for name in _GROUPS if name not in account.groups and _group_exists(name)]
@@ -115,6 +116,7 @@ def setup(
         return replace(answer, state="unneeded", text="the account is root and needs no setup")
     if undo and record is None:
         return replace(answer, state="unneeded", text="edgekit has not changed anything here")
+    # another edgekit, or other power modes after an update, need another file
     if not undo and record is not None and record.sudoers == sudoers and not groups:
         return replace(answer, state="unneeded", text="it is already set up")
     shown = "\n".join(" ".join(shlex.quote(word) for word in command) for command in commands)
@@ -124,6 +126,7 @@ def setup(
     folder.mkdir(parents=True, exist_ok=True)
     with map_os_errors(str(folder)):
         write_durably(folder / "edgekit.sudoers", sudoers.encode("ascii"))
+    # in order: visudo has checked the file before it is installed
     problem = _run_all(commands)
     if problem == "sudo":
         script = folder / "setup.sh"
@@ -135,10 +138,11 @@ def setup(
         return replace(answer, state="failed", text=problem)
     with map_os_errors(str(folder)):
         if undo:
-            done.unlink()
+            record_file.unlink()
             return replace(answer, state="undone", text="removed {}".format(SUDOERS))
+        # also groups of earlier runs, which an undo must remove
         added = tuple(sorted({*before, *groups}))
-        write_durably(done, dump(SetupRecord(sudoers, added)))
+        write_durably(record_file, dump(SetupRecord(sudoers, added)))
     more = "; groups apply from the next login" if groups else ""
     return replace(answer, state="applied", text="set up{}".format(more))
 
@@ -175,6 +179,7 @@ def _commands(folder: Path, account: Account, groups: List[str]) -> List[List[st
     made = str(folder / "edgekit.sudoers")
     found = [
         ["visudo", "-c", "-f", made],
+        # the mode of sudo's own files (sudoers(5))
         ["install", "-m", "0440", "-o", "root", "-g", "root", made, SUDOERS],
     ]
     if groups:
@@ -186,7 +191,7 @@ def _run_all(commands: List[List[str]]) -> str:
     """Runs each command as root; returns "", an error, or "sudo" if sudo requires a password."""
     for number, command in enumerate(commands):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["sudo", "-n", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -198,9 +203,10 @@ def _run_all(commands: List[List[str]]) -> str:
             return "sudo is not on this board"
         except (OSError, subprocess.TimeoutExpired) as error:
             return "sudo {}: {}".format(command[0], error)
-        if done.returncode:
-            said = done.stdout.decode("utf-8", "replace").strip().splitlines()
-            last = said[-1] if said else "exit status {}".format(done.returncode)
+        if process.returncode:
+            lines = process.stdout.decode("utf-8", "replace").strip().splitlines()
+            last = lines[-1] if lines else "exit status {}".format(process.returncode)
+            # the first command shows if sudo needs a password
             if number == 0 and last.startswith("sudo:"):
                 return "sudo"
             return "{} failed, and the later steps were not run: {}".format(" ".join(command), last)

@@ -80,6 +80,7 @@ def read_word(path: Path) -> str:
 
 def parse_integer(text: Optional[str]) -> Optional[int]:
     """Returns a text's integer; None if it is not an integer."""
+    # bounded: int() of a very long text takes quadratic time
     if not text or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
         return None
     try:
@@ -110,6 +111,7 @@ class GpuReader:
         load = self._load.number() if self._load else None
         if not mhz and load is None:
             return None
+        # the file has thousandths
         percent = None if load is None else min(load / 10, 100.0)
         return EngineLoad(on=True if any(mhz) else None, percent=percent, mhz=tuple(mhz))
 
@@ -128,6 +130,8 @@ class DlaCores:
             for path in sorted(system.glob(pattern)):
                 found, clock = name.search(str(path)), open_file(path)
                 if found and clock is not None:
+                    # the first path that can be read: releases have the same clock in different
+                    # places
                     self._clocks.setdefault(found.group(1), clock)
 
     def states(self) -> Dict[str, str]:
@@ -167,6 +171,7 @@ class ProcessorLoad:
         self._last: Dict[int, Tuple[int, int]] = {}
         self._clocks: Dict[int, Optional[OpenFile]] = {}
         self._system = system
+        # starts the first interval: a load needs two readings
         self.cores()
 
     def cores(self) -> Tuple[Optional[CpuCore], ...]:
@@ -174,6 +179,7 @@ class ProcessorLoad:
         text = self._stat.text(_STAT) if self._stat else None
         cores: List[Optional[CpuCore]] = []
         for name, counts in _CORE.findall(text or ""):
+            # without guest time, which user time already contains (proc(5))
             number, ticks = int(name), [int(count) for count in counts.split()[:8]]
             if len(ticks) < 5:
                 continue
@@ -184,11 +190,13 @@ class ProcessorLoad:
             busy = passed - (idle - before[1])
             # a tick has 10 ms: a core may count no tick between two samples
             percent = round(max(0.0, min(1.0, busy / passed)) * 100, 1) if passed > 0 else None
+            # a core that is off has no line
             cores.extend([None] * (number - len(cores)))
             cores.append(CpuCore(percent, self._mhz(number)))
         return tuple(cores)
 
     def _mhz(self, number: int) -> Optional[int]:
+        # None is kept as well: a core without the file is not looked up for every sample
         if number not in self._clocks:
             place = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq".format(number)
             self._clocks[number] = open_file(self._system / place)
@@ -233,6 +241,7 @@ class ProcessLoad:
         words = (text or "").rpartition(")")[2].split()
         if len(words) < 13 or not (words[11].isdigit() and words[12].isdigit()):
             return None
+        # utime and stime, fields 14 and 15 of proc(5), in clock ticks
         spent = int(words[11]) + int(words[12])
         last, self._last = self._last, (now, spent)
         if last is None or now <= last[0]:
@@ -257,6 +266,7 @@ class RailReader:
         for name, first, second, factor in _find_rails(system):
             power = open_file(first)
             current = open_file(second) if second else None
+            # the same rail by the driver's and by the class's folder, or a value without its factor
             if name in self._rails or power is None or (second and current is None):
                 continue
             self._rails[name] = (power, current, factor)
@@ -339,6 +349,7 @@ class Cooling:
         for folder in sorted(system.glob("sys/class/thermal/cooling_device*")):
             name = read_word(folder / "type")
             value = open_file(folder / "cur_state")
+            # a fan that turns is no throttling
             if name and value is not None and not name.startswith(_FANS):
                 self._devices.append((name[:40], value))
         self._events: List[Tuple[str, OpenFile]] = []

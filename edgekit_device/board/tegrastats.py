@@ -35,8 +35,8 @@ from edgekit_device.board.samples import (
 )
 from edgekit_device.protocol.codec import document, load, member, names, text
 
+#: The date in front of a line from JetPack 5 on, in the board's local time, whole seconds.
 WALL_FORMAT = "%m-%d-%Y %H:%M:%S"
-"""The date in front of a line from JetPack 5 on, in the board's local time, whole seconds."""
 
 _UNITS = {"B": 1, "kB": 1 << 10, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _NO_POWER_C = -200.0
@@ -116,7 +116,7 @@ def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
     """Returns a line's values, None if it is not a line of tegrastats; and its unknown fields."""
     reading = _LineFields()
     unknown: List[str] = []
-    apart = True  # consecutive unknown words are a single field: "NAME value value"
+    separate = True  # consecutive unknown words are a single field: "NAME value value"
     position, end = 0, len(text)
     while position < end:
         if text[position].isspace():
@@ -124,17 +124,18 @@ def read_line(text: str) -> Tuple[Optional[TegrastatsLine], List[str]]:
             continue
         for pattern, take in _FIELDS:
             found = pattern.match(text, position)
+            # a pattern may match and still refuse the field
             if found is not None and take(found, reading):
-                position, apart = found.end(), True
+                position, separate = found.end(), True
                 break
         else:
             found = _ANY.match(text, position)
             assert found is not None  # position is not at white space
-            if apart:
+            if separate:
                 unknown.append(found.group()[:80])
             elif len(unknown[-1]) < 80:
                 unknown[-1] += " " + found.group()[:80]
-            position, apart = found.end(), False
+            position, separate = found.end(), False
     # every release prints memory and cores once; twice means two lines run together
     if reading.repeated or (reading.ram is None and not reading.cpu):
         return None, unknown
@@ -178,6 +179,7 @@ def _bytes(count: Optional[str], unit: str) -> Optional[int]:
 
 def _cores(found: Match[str], reading: _LineFields) -> bool:
     cores: List[Optional[CpuCore]] = []
+    # a clock behind the list is the clock of all cores
     shared = int(found.group(2)) if found.group(2) else None
     for word in found.group(1).split(","):
         load, _, clock = word.strip().partition("@")
@@ -199,6 +201,7 @@ def _engine(found: Match[str], reading: _LineFields) -> bool:
         words = [word.strip() for word in clocks.split(",")]
         # a cluster of a GPU that has no power is "off" or 0
         mhz = [int(word) if word.isdigit() else 0 for word in words]
+    # a load without a clock does not show if the engine has power
     on: Optional[bool] = True if any(mhz) else None
     if off or (mhz and not any(mhz)):
         on = False
@@ -230,6 +233,7 @@ def _mts(found: Match[str], reading: _LineFields) -> bool:
 
 def _temperature(found: Match[str], reading: _LineFields) -> bool:
     value = float(found.group(2))
+    # -256 from a sensor without power
     if value > _NO_POWER_C:
         reading.temperatures[found.group(1)] = value
     return True
@@ -248,6 +252,7 @@ def _rail(found: Match[str], reading: _LineFields) -> bool:
     return True
 
 
+# the first pattern that takes a field counts, so the more exact ones come first
 _FIELDS: List[Tuple[Pattern[str], _TakeField]] = [
     (re.compile(r"(\d{2}-\d{2}-\d{4} \d{2}:\d{2}:\d{2})" + _END), _date),
     (re.compile(r"(\d{9,11}(?:\.\d{1,9})?)::"), _stamp),
@@ -298,6 +303,7 @@ class UnknownFields:
     def add(self, fields: Iterable[str]) -> None:
         """Counts each field; further forms after the first 64 count as "..."."""
         for field in fields:
+            # a field whose number changes with every line counts as one form
             form = _NUMBER.sub("0", field)
             if form not in self._first and len(self._first) >= _MOST:
                 form = "..."
@@ -337,6 +343,7 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
     found = []
     record = load(SetupRecord, root / "setup.json")
     allowed = [] if record is None else _ALLOWED.findall(record.sudoers)
+    # sudo allows exact arguments only, so only the intervals in the file
     rates = {int(rate): path for path, rate in allowed}
     if rates and shutil.which("sudo"):
         # the slowest rate that is quick enough; additional lines are skipped
@@ -373,6 +380,7 @@ class Tegrastats:
         if not data:
             return None
         *whole, self._rest = (self._rest + data).split(b"\n")
+        # output without line breaks must not fill the memory
         self._rest = self._rest[-_LONGEST_LINE:]
         return [line.decode("utf-8", "replace") for line in whole if line.strip()]
 
@@ -380,6 +388,7 @@ class Tegrastats:
         """Ends the process and waits for it, so that it leaves no zombie."""
         process = self._process
         assert process.stdout is not None
+        # first: then the next line of a process that ignores the signal ends it (SIGPIPE)
         process.stdout.close()
         # a process of root ends at its next line
         patience = _GRACE_S + (self.command.interval_ms / 1e3 if self.command.root else 0.0)

@@ -25,7 +25,7 @@ from edgekit_device.tensorrt.bindings import make_logger
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
 
-# seconds for a builder to stop at its next step; then the process is killed
+# the severity letters of TensorRT's own loggers
 _LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
 
 # limit of a failure's text for people; the log has the rest
@@ -80,6 +80,7 @@ def run_isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
             hint="the last lines of the job's log show its last step; `dmesg` shows whether "
             "memory ran out",
         ) from error
+    # a child that was told to stop may still have finished
     context.check_cancelled()
     return answer
 
@@ -96,6 +97,7 @@ class BuilderLog:
 
     def __init__(self, trt: Any, write: Callable[[str], None]) -> None:
         self._write = write
+        # TensorRT may log from any thread
         self._lock = threading.Lock()
         self._lines: List[str] = []
         self._messages: List[Tuple[str, str]] = []
@@ -108,15 +110,14 @@ class BuilderLog:
         """Adds a message; ``letter`` is its severity: V, I, W, E or F."""
         # the time and tags of TensorRT's own Python logger
         stamp = time.strftime("%m/%d/%Y-%H:%M:%S")
-        self._append(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
-
-    def _append(self, letter: str, text: str, line: str) -> None:
+        line = "[{}] [TRT] [{}] {}".format(stamp, letter, text)
         with self._lock:
             keep = letter != "V" or self._retained < _MOST_RETAINED or bool(_IMPORTANT.search(text))
             if keep:
                 self._lines.append(line)
                 self._retained += len(line) + 1
                 self._write(line)
+            # in memory as well: the reasons of failures are read from these
             if letter in "WEF":
                 self._messages.append((letter, text))
         if self.stage is not None and letter in "VI":
@@ -213,6 +214,7 @@ def check_standalone(
         if fits:
             continue
         if name in exact:
+            # a warning names the builder's layer
             reasons = [text for text in messages if any(x.name in text for x in exact[name])]
             faults.append(
                 "layer {!r}: {}".format(name, last_errors(reasons) or "TensorRT gives no reason")
@@ -241,9 +243,10 @@ def failure_code(said: str) -> str:
 
 def build_error(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
     """Returns the error of a failed build: TensorRT's own errors, or its last warnings."""
-    said = last_errors(log.since(mark, "EF"))
-    found = "; ".join(part for part in (text, said) if part)
+    errors = last_errors(log.since(mark, "EF"))
+    found = "; ".join(part for part in (text, errors) if part)
     if not found:
+        # some refusals come as warnings only
         found = last_errors(log.since(mark, "W")[-3:])
         found = "it gives no reason" + ("; its warnings: " + found if found else "")
     return DeviceError(
@@ -268,6 +271,7 @@ def check_callbacks(
     """
     if log.crashed is not None:
         if isinstance(log.crashed, DeviceError):
+            # an error of this program has its own code and hint already
             raise log.crashed
         raise DeviceError(
             "a callback of the builder failed: {}: {}".format(
@@ -276,11 +280,13 @@ def check_callbacks(
             code="build.callback",
             where=spec.key,
         ) from log.crashed
+    # a calibrator is asked for a batch only if TensorRT did not use its cache
     if requested:
-        lacking = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
+        # a scale of 0 is no scale
+        unscaled = sorted(_int8_tensors(mapped) - {name for name, scale in scales.items() if scale})
         raise DeviceError(
             "TensorRT rejected the calibration cache and asked for data{}".format(
-                ": no scale for {}".format(listed(map(repr, lacking))) if lacking else ""
+                ": no scale for {}".format(listed(map(repr, unscaled))) if unscaled else ""
             ),
             code="build.calibration",
             where=spec.key,
@@ -304,6 +310,6 @@ def note_missing(
 
 
 def _int8_tensors(mapped: MappedLayers) -> Set[str]:
-    own = [mapped.layers[i] for i, ours in mapped.ours.items() if ours.precision == "int8"]
+    int8_layers = [mapped.layers[i] for i, ours in mapped.ours.items() if ours.precision == "int8"]
     constants = {n for entry in mapped.layers if entry.kind == "CONSTANT" for n in entry.outputs}
-    return {name for entry in own for name in (*entry.inputs, *entry.outputs)} - constants
+    return {name for entry in int8_layers for name in (*entry.inputs, *entry.outputs)} - constants

@@ -85,8 +85,8 @@ def build_attempt(
     check_loadable(spec, scales)
     builder = trt.Builder(log.logger)
     network = networks.create(trt, builder, spec)
-    # kept alive to the end: the parser owns the memory of the network's weights
     native = "VERSION_COMPATIBLE" in attempt.flags
+    # kept alive to the end: the parser owns the memory of the network's weights
     parser = networks.parse(
         trt, network, log.logger, model, spec.key, native=native, plugins=plugins
     )
@@ -101,9 +101,11 @@ def build_attempt(
     if compatible and libraries and hasattr(config, "plugins_to_serialize"):
         config.plugins_to_serialize = libraries
         built.plugins_embedded = True
+    # before the build, which takes minutes
     if spec.standalone:
         check_standalone(spec, mapped, built, log.since(mark, "WEF"))
     requested: List[List[str]] = []
+    # TensorRT has only the addresses of these objects
     held = [parser, _calibrate(trt, config, spec, cache, requested, built)]
     held.append(_set_monitor(trt, config, log, on_progress, cancelled))
     timing_cache = TimingCache(timing) if timing is not None else None
@@ -115,9 +117,12 @@ def build_attempt(
     except (RuntimeError, ValueError) as error:  # the bindings' translations of C++ exceptions
         raise build_error(spec, log, building, str(error)) from error
     finally:
+        # the log outlives this build
         log.stage = None
+    # a stopped build returns None like a failed build: first find out which it is
     if cancelled():
         raise JobCancelled
+    # before the plan is looked at: a callback's error is the cause, whatever TensorRT reports
     check_callbacks(spec, log, requested, scales, mapped)
     if memory is None:
         # earlier refusals, such as a weight's name, are not the cause of this failure
@@ -129,6 +134,7 @@ def build_attempt(
         built.timing_cache = timing_cache.facts
         built.notes += ["{}: {}".format(spec.key, note) for note in timing_cache.notes]
     on_progress(STEPS, STEPS, "built")
+    # in this order: what TensorRT has addresses of must outlive it
     del memory, config, network, builder
     held.clear()
     return built
@@ -145,6 +151,7 @@ def _set_up(
     built: BuiltEngine,
 ) -> MappedLayers:
     configure.set_basics(trt, builder, config, spec, built.notes)
+    # the flags that TensorRT has set, not those requested, decide about calibration and refit marks
     flags = configure.set_flags(trt, config, spec, attempt.flags, built.notes)
     built.settings = apply_settings(trt, config, spec.settings, spec.key, built.notes)
     built.flags = (*flags, *read_flags(trt, config, spec.settings))
@@ -153,6 +160,7 @@ def _set_up(
     mapped = _map_layers(network, spec, built)
     configure.set_devices(trt, config, spec, mapped)
     configure.set_precisions(trt, spec, mapped)
+    # after devices and precisions, on which the answer depends
     built.can_run_on_dla = configure.can_run(config, spec, mapped)
     if "REFIT_INDIVIDUAL" in built.flags:
         refused = configure.mark_refittable(network, spec.refit_individual, spec.key, built.notes)
@@ -185,12 +193,12 @@ def _calibrate(
 ) -> Any:
     if cache is None or "INT8" not in built.flags:
         return None
-    served = calibrator(trt, adapt_cache(cache, str(trt.__version__)), requested.append)
-    if served is None:
+    cache_calibrator = calibrator(trt, adapt_cache(cache, str(trt.__version__)), requested.append)
+    if cache_calibrator is None:
         built.notes.append("{}: this TensorRT does not support calibration caches".format(spec.key))
         return None
-    config.int8_calibrator = served
-    return served
+    config.int8_calibrator = cache_calibrator
+    return cache_calibrator
 
 
 def _set_monitor(
@@ -203,10 +211,12 @@ def _set_monitor(
     def crashed(error: BaseException) -> None:
         log.crashed = log.crashed or error
 
-    watching = monitor(trt, lambda done, name: on_progress(done, STEPS, name), cancelled, crashed)
-    if watching is not None:
-        config.progress_monitor = watching
-        return watching
+    progress_monitor = monitor(
+        trt, lambda done, name: on_progress(done, STEPS, name), cancelled, crashed
+    )
+    if progress_monitor is not None:
+        config.progress_monitor = progress_monitor
+        return progress_monitor
     stages: List[str] = []
 
     def stage(name: str) -> None:
@@ -242,6 +252,7 @@ class Phases:
         """Records that step ``step`` (from 0) of a phase is complete."""
         with self._lock:
             if name in self._steps:
+                # threads may report steps out of order
                 self._done[name] = max(self._done[name], min(int(step) + 1, self._steps[name]))
 
     def finish(self, name: str) -> None:
@@ -256,6 +267,7 @@ class Phases:
         with self._lock:
             roots = [name for name, parent in self._parent.items() if parent is None]
             if roots:
+                # several outermost phases may overlap: the furthest counts
                 fraction = max(self._fraction(name, 0) for name in roots)
                 self._reached = max(self._reached, min(int(fraction * STEPS), STEPS))
             return self._reached
@@ -264,6 +276,8 @@ class Phases:
         inner = [
             self._fraction(child, depth + 1)
             for child, parent in self._parent.items()
+            # limited: phases are known by name, and one inside a phase of its own name would
+            # contain itself
             if parent == name and depth < 16
         ]
         done, steps = self._done[name], self._steps[name]
@@ -282,8 +296,8 @@ def monitor(
 
     Args:
         trt: TensorRT's module.
-        on_progress: Called with (steps of ``STEPS``, phase) when either changes, from TensorRT's
-            threads.
+        on_progress: Called with (steps of ``STEPS``, phase) when the number of steps changes, from
+            TensorRT's threads.
         cancelled: Called after every step; the build stops once it returns True.
         crashed: Called with an exception raised here, which TensorRT would discard.
     """
@@ -293,10 +307,11 @@ def monitor(
     last = [(-1, "")]
 
     def report(name: str) -> None:
-        news = (phases.steps_done(), name)
-        if news[0] != last[0][0]:
-            last[0] = news
-            on_progress(*news)
+        progress = (phases.steps_done(), name)
+        # TensorRT reports thousands of steps, and each report here is an event of the job
+        if progress[0] != last[0][0]:
+            last[0] = progress
+            on_progress(*progress)
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # known only when it runs
         def __init__(self) -> None:
@@ -313,6 +328,7 @@ def monitor(
             try:
                 phases.step(phase_name, step)
                 report(phase_name)
+                # False stops the build at this step
                 return not cancelled()
             except BaseException as error:
                 crashed(error)
@@ -380,6 +396,7 @@ class TimingCache:
             return
         with map_os_errors(str(self.path)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        # read, merge and write under one lock: two builds that end together lose no entries
         with locked(self.path.with_suffix(".lock")):
             data = self._merge(config, _copy_bytes(cache.serialize()))
             if data:
@@ -389,6 +406,7 @@ class TimingCache:
 
     def _merge(self, config: Any, own: bytes) -> bytes:
         now = self._read_file()
+        # the file is unchanged since the start, so this build's cache already contains it
         if not own or not now or now == self._read:
             return own
         # the builder's own cache is only read: entries are merged into a copy

@@ -39,6 +39,7 @@ _TYPED = (
     "NON_ZERO",
 )
 _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*\Z")
+# the builder's warning about an INT8 tensor, 8.x to 10.x
 _MISSING = re.compile(r"Missing scale and zero-point for tensor (.+?)(?:, expect fall back|\Z)")
 _ALGORITHM = "EntropyCalibration2"
 
@@ -66,7 +67,7 @@ def set_flags(
         wanted.append("DIRECT_IO")
     if spec.dla_core is not None and spec.gpu_fallback and not spec.standalone:
         wanted.append("GPU_FALLBACK")
-    done: List[str] = []
+    set_names: List[str] = []
     # TensorRT takes EXCLUDE_LEAN_RUNTIME only after VERSION_COMPATIBLE
     wanted.sort(key=lambda name: name == "EXCLUDE_LEAN_RUNTIME")
     for name in dict.fromkeys(wanted):
@@ -74,15 +75,15 @@ def set_flags(
             continue  # a flag of the network, not of the builder
         if hasattr(trt.BuilderFlag, name):
             config.set_flag(getattr(trt.BuilderFlag, name))
-            done.append(name)
+            set_names.append(name)
         else:
             notes.append("{}: this TensorRT has no {}, so it is not set".format(spec.key, name))
-    taken = [name for name in done if config.get_flag(getattr(trt.BuilderFlag, name))]
+    taken = [name for name in set_names if config.get_flag(getattr(trt.BuilderFlag, name))]
     notes.extend(
         "{}: TensorRT does not take {} with {}".format(
             spec.key, name, listed(taken) or "no other flag"
         )
-        for name in done
+        for name in set_names
         if name not in taken
     )
     return tuple(taken)
@@ -94,6 +95,7 @@ def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: Lis
     Raises:
         DeviceError: "build.no-dla": the board does not have the core.
     """
+    # without details the inspector gives only names, and not which layers run on the DLA
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     for name, size in spec.pools.items():
         if hasattr(trt.MemoryPoolType, name):
@@ -129,6 +131,7 @@ def set_devices(trt: Any, config: Any, spec: EngineSpec, mapped: MappedLayers) -
     if spec.dla_core is None or spec.standalone:
         return
     for entry in mapped.layers:
+        # set for every layer, since the network's default device is the DLA
         on_dla = mapped.device.get(entry.index) == "DLA"
         config.set_device_type(entry.layer, trt.DeviceType.DLA if on_dla else trt.DeviceType.GPU)
 
@@ -161,8 +164,9 @@ def set_precisions(trt: Any, spec: EngineSpec, mapped: MappedLayers) -> int:
             readers.setdefault(name, []).append(entry.index)
     outputs = {io.name for io in spec.outputs}
     count = 0
-    above = {index: part for index, part in mapped.parts.items() if part.precision != "int8"}
-    for index, ours in {**mapped.ours, **above}.items():
+    # parts of an INT8 layer are left to the builder: no scale is known for tensors inside a node
+    float_parts = {index: part for index, part in mapped.parts.items() if part.precision != "int8"}
+    for index, ours in {**mapped.ours, **float_parts}.items():
         entry = mapped.layers[index]
         if entry.kind in _TYPED or not _computes_floats(entry.layer):
             continue
@@ -184,6 +188,7 @@ def set_precisions(trt: Any, spec: EngineSpec, mapped: MappedLayers) -> int:
 
 
 def _computes_floats(layer: Any) -> bool:
+    # only the first input: further ones may be indices, sizes or conditions
     tensors = [layer.get_input(n) for n in range(layer.num_inputs)][:1]
     tensors += [layer.get_output(n) for n in range(layer.num_outputs)]
     return all(_is_float(tensor) for tensor in tensors if tensor is not None)
@@ -304,6 +309,7 @@ def read_scales(cache: bytes) -> Dict[str, float]:
         DeviceError: "build.calibration".
     """
     found = {}
+    # the first line is the header; names of tensors need not be UTF-8
     for number, line in enumerate(cache.decode("utf-8", "surrogateescape").split("\n")[1:], 2):
         if not line.strip():
             continue
@@ -311,6 +317,7 @@ def read_scales(cache: bytes) -> Dict[str, float]:
         try:
             if not colon:
                 raise ValueError
+            # the bits of a float32 in hexadecimal, such as 3c010a14
             found[name] = struct.unpack(">f", struct.pack(">I", int(digits, 16)))[0]
         except (ValueError, struct.error) as error:
             raise DeviceError(
@@ -339,7 +346,7 @@ def calibrator(trt: Any, cache: bytes, on_request: Callable[[List[str]], None]) 
     if not hasattr(trt, "IInt8EntropyCalibrator2"):
         return None
 
-    class Served(trt.IInt8EntropyCalibrator2):  # type: ignore[misc]  # known only when it runs
+    class CacheCalibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[misc]  # known only when it runs
         def __init__(self) -> None:
             trt.IInt8EntropyCalibrator2.__init__(self)
 
@@ -348,6 +355,7 @@ def calibrator(trt: Any, cache: bytes, on_request: Callable[[List[str]], None]) 
 
         def get_batch(self, names: List[str]) -> Optional[List[int]]:
             on_request(list(names))
+            # ends the calibration: there is no data
             return None
 
         def read_calibration_cache(self) -> bytes:
@@ -357,4 +365,4 @@ def calibrator(trt: Any, cache: bytes, on_request: Callable[[List[str]], None]) 
             # there are no new results to write: there is no data
             return None
 
-    return Served()
+    return CacheCalibrator()

@@ -98,6 +98,7 @@ class EngineBuild:
             JobCancelled: The job was cancelled.
         """
         began = time.monotonic()
+        # failed attempts too: the result tells why a feature was given up
         tries: List[AttemptResult] = []
         for index, attempt in enumerate(spec.attempts):
             self.context.check_cancelled()
@@ -106,6 +107,7 @@ class EngineBuild:
                 entry = self._attempt(spec, index, notes)
                 error: Optional[DeviceError] = None
             except DeviceError as raised:
+                # such as a lack of a DLA: the same for every set of flags
                 if not _may_retry(raised):
                     raise
                 error = raised
@@ -149,6 +151,8 @@ class EngineBuild:
         facts = PlanFacts(requested_io(spec, self._scales(spec), self.request.dla))
         if not spec.standalone:
             self.context.progress(phase, 0, 0, "loading the plan")
+            # another process: the builder's memory is free, and a crash at loading is a failed
+            # attempt
             found = run_isolated(self.context, lambda _: self._inspect(spec, made))
             facts = read(PlanFacts, found, spec.key)
         text = facts.inspector
@@ -159,6 +163,8 @@ class EngineBuild:
         """Builds and stores an attempt; runs in the child."""
         context, attempt = self.context, spec.attempts[index]
         trt = find_module("full")
+        # shared with the parent, which also writes to the job's log: each line is appended as a
+        # whole
         handle = os.open(
             str(context.folder / LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -247,6 +253,7 @@ def _on_progress(on_progress: Report, phase: str) -> Callable[[int, int, str], N
     def report(done: int, total: int, text: str) -> None:
         known, when = last[0]
         now = time.monotonic()
+        # a stage without a count (``total`` 0) has only its text, so that is never dropped
         if text != known and (now - when >= _TEXT_EVERY_S or not total):
             last[0] = (text, now)
         else:
@@ -275,14 +282,14 @@ def make_entry(
         notes: Gets a sentence for each irregularity.
     """
     flags = made.flags
-    layers, odd = ((), []) if spec.standalone else summarise(facts.inspector)
+    layers, layer_notes = ((), []) if spec.standalone else summarise(facts.inspector)
     # tensors between segments in a format that both support; a reformat to LINEAR is expected: the
     # network's own tensors have it, and borders whose format the GPU lacks
     formatted = [
         io.name for io in (*spec.inputs, *spec.outputs) if io.formats and "LINEAR" not in io.formats
     ]
     notes.extend((*made.notes, *facts.notes))
-    notes.extend("{}: {}".format(spec.key, text) for text in odd)
+    notes.extend("{}: {}".format(spec.key, text) for text in layer_notes)
     compatible = "VERSION_COMPATIBLE" in flags
     return EngineResult(
         key=spec.key,

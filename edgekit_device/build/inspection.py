@@ -49,12 +49,14 @@ _REFORMATS = tuple(
 
 # Bytes to which a line is padded, by DLA generation: copied from ``dla/formats.yaml``, which has
 # the sources; a board has no YAML reader. A test compares both.
-_LINES = {
+_LINE_BYTES = {
     "DLA_LINEAR": {"1.0": 64, "2.0": 64},
     "DLA_HWC4": {"1.0": 32, "2.0": 64},
 }
-_HELD = {1: 1, 3: 4, 4: 4}
-_PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
+# channels stored for each pixel in DLA_HWC4, by the tensor's channels
+_HWC4_CHANNELS = {1: 1, 3: 4, 4: 4}
+# the number of channels is rounded up to a multiple of this
+_CHANNEL_MULTIPLES = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 
 @document(frozen=True)
@@ -144,6 +146,7 @@ def plan_facts(
     if engine.refittable:
         facts = replace(facts, weights=_weights(trt, engine, model, spec.key))
     if "STRIP_PLAN" in flags:
+        # also the proof that this board can refit the stripped plan
         refit(trt, engine, model, where=spec.key)
         full = full_plan(trt, engine, lean=embedded, compatible=compatible, where=spec.key)
         facts = replace(facts, full=store(full), full_bytes=len(full))
@@ -184,6 +187,7 @@ def _io(
     dla: str,
 ) -> BuiltTensor:
     scale = requested.scale if requested is not None else None
+    # TensorRT computes with the cache's scale, so the loader must quantise with it
     if dtype == "int8" and scale is None:
         scale = scales.get(name)
     return BuiltTensor(
@@ -231,13 +235,14 @@ def summarise(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
     if not text.strip():
         return (), ["the inspector returned an empty text"]
     try:
+        # strict=False: names contain control characters (1E and 1F separate ONNX nodes)
         found = json.loads(text, strict=False)
         layers = found["Layers"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return (), ["the inspector's JSON cannot be read: {}".format(error)]
     if not isinstance(layers, list):
         return (), ["the inspector's layers are not a list"]
-    described, odd = [], 0
+    described, unnamed = [], 0
     for layer in layers:
         if isinstance(layer, str):
             described.append(InspectedLayer(layer, "", ""))
@@ -246,9 +251,11 @@ def summarise(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
             device = _DLA if kind.upper() == _DLA else "GPU" if kind else ""
             described.append(InspectedLayer(layer["Name"], kind, device))
         else:
-            odd += 1
+            unnamed += 1
     notes = (
-        ["the inspector returned {} without a name".format(counted(odd, "layer"))] if odd else []
+        ["the inspector returned {} without a name".format(counted(unnamed, "layer"))]
+        if unnamed
+        else []
     )
     return tuple(described), notes
 
@@ -259,11 +266,12 @@ def reformats(text: str, borders: Sequence[str]) -> Tuple[str, ...]:
         layers = json.loads(text, strict=False)["Layers"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ()
+    # a set: a large engine has thousands of layers
     names, found = set(borders), []
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, str):
             # names alone: "Input Tensor 0 to conv1" does not show if it is at a border
-            if any(layer == text + name for text in _REFORMATS for name in names):
+            if any(layer == prefix + name for prefix in _REFORMATS for name in names):
                 found.append(layer)
             continue
         if not isinstance(layer, dict) or layer.get("LayerType") != "Reformat":
@@ -287,21 +295,23 @@ def strides(
 
     Empty if the format's layout is not documented.
     """
+    # types that NumPy lacks have 2 bytes: bfloat16
     size = DTYPES.get(dtype, 2)
     if format == "LINEAR":
         return _dense_strides(shape, size)
     batch, channels, height, width = as_nchw(shape)
     if format in VECTORS:
         vector = VECTORS[format]
+        # the last axis, inside a vector, has no stride in TensorRT's terms
         return _dense_strides((batch, -(-channels // vector), height, width, vector), size)[:4]
     if format == "DLA_LINEAR":
-        line = _round_up(width * size, _LINES[format][generation])
+        line = _round_up(width * size, _LINE_BYTES[format][generation])
         return (channels * height * line, height * line, line, size)
-    if format == "DLA_HWC4" and channels in _HELD:
-        pixel = _HELD[channels] * size
-        line = _round_up(width * pixel, _LINES[format][generation])
-    elif format in _PIXELS:
-        pixel = _round_up(channels, _PIXELS[format]) * size
+    if format == "DLA_HWC4" and channels in _HWC4_CHANNELS:
+        pixel = _HWC4_CHANNELS[channels] * size
+        line = _round_up(width * pixel, _LINE_BYTES[format][generation])
+    elif format in _CHANNEL_MULTIPLES:
+        pixel = _round_up(channels, _CHANNEL_MULTIPLES[format]) * size
         line = width * pixel
     else:
         return ()

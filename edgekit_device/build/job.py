@@ -62,22 +62,25 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
+    # before any engine: a TensorRT that cannot start fails here in seconds
     version = run_isolated(context, lambda _: _start_tensorrt(context))
     if not agree(parse_version(request.tensorrt), parse_version(version)):
         notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
     builds = EngineBuild(context, request, board)
+    # before any engine, since a library that crashes would look like a failed build
     if request.plugins:
         _try_plugins(context, builds)
     built: Dict[str, EngineResult] = {}
-    same: Dict[str, str] = {}
+    built_keys: Dict[str, str] = {}
     for spec in request.engines:
+        # between two engines; within an engine the child is watched
         context.check_cancelled()
         # lanes of the same plan may share engines
-        alike = repr(replace(spec, key=""))
-        if alike in same:
-            built[spec.key] = replace(built[same[alike]], key=spec.key)
+        spec_text = repr(replace(spec, key=""))
+        if spec_text in built_keys:
+            built[spec.key] = replace(built[built_keys[spec_text]], key=spec.key)
             continue
-        same[alike] = spec.key
+        built_keys[spec_text] = spec.key
         built[spec.key] = builds.engine(spec, notes)
     golden = _run_golden(context, request, built, board, notes)
     return BuildResult(
@@ -158,6 +161,7 @@ def _run_golden(
 ) -> Tuple[GoldenRun, ...]:
     if not request.golden:
         return ()
+    # the full plan runs without a refit; without one the weights are not on this board
     bare = [engine.key for engine in built.values() if engine.stripped and engine.full is None]
     if bare:
         notes.append(
@@ -181,6 +185,7 @@ def _run_golden(
         return run_golden(request, built, files, board, context.store)
 
     try:
+        # an answer of the child is JSON: read as strictly as a host's document
         found: Tuple[GoldenRun, ...] = take(records(GoldenRun), run_isolated(context, work))
     except DeviceError as error:
         if error.code == "job.cancelled":
@@ -215,11 +220,13 @@ def run_golden(
         DeviceError: Errors of the loader.
     """
     checked = _make_checked(request, engines, files, fingerprint)
+    # once for all cases: engines load for seconds
     model = open_model(checked)
     found = []
     for case in request.golden:
         inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges, case.shapes)
         lanes: Sequence[Optional[int]] = [case.lane]
+        # a case without a lane is compared on every lane, since their engines differ
         if case.lane is None and len(request.lanes) > 1:
             lanes = range(len(request.lanes))
         for lane in lanes:
@@ -249,6 +256,7 @@ def _make_checked(
         segments = []
         for index, key in enumerate(lane.engines):
             built, spec = engines[key], specs[key]
+            # the full plan has its weights, so the loader needs no refit
             digest = built.full or built.engine
             size = built.full_bytes or built.bytes
             blobs[digest] = BlobEntry(size, "engine")
@@ -267,6 +275,7 @@ def _make_checked(
     store = files.blobs
     for plugin in request.plugins:
         if plugin.library is not None:
+            # the loader checks the size of every blob that a manifest lists
             blobs[plugin.library] = BlobEntry(len(store.read(plugin.library)), "library")
     manifest = Manifest(
         digest=request.digest,
@@ -277,6 +286,7 @@ def _make_checked(
         lanes=tuple(lanes),
         weights={},
         blobs=blobs,
+        # this board's own, which the loader compares with the board
         fingerprint=dict(fingerprint),
         engines=entries,
         plugins=request.plugins,
@@ -301,6 +311,7 @@ def _engine_entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
     return EngineEntry(
         kind=spec.kind,
         tensorrt=built.tensorrt,
+        # the full plan runs here, whatever the request's plan lacks
         stripped=False,
         version_compatible=built.version_compatible,
         lean_embedded=built.lean_embedded,

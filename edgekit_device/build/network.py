@@ -36,6 +36,7 @@ _STANDALONE: Mapping[Tuple[str, str], Tuple[str, ...]] = {
     ("output", "float16"): ("DLA_LINEAR", "CHW16"),
     ("output", "int8"): ("DLA_LINEAR", "CHW32"),
 }
+# the largest step of a symmetric range, as trtexec sets it
 _INT8_MAX = 127.0
 _METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
 _BRANCH = re.compile(r" \| .* \| .* \(If\)\Z", re.DOTALL)
@@ -68,11 +69,11 @@ def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
     _check_typing(trt, spec)
     flags = 0
     # removed in 11.0, where every network has an explicit batch and is strongly typed
-    known = trt.NetworkDefinitionCreationFlag
-    if hasattr(known, "EXPLICIT_BATCH"):
-        flags |= 1 << int(known.EXPLICIT_BATCH)
-    if spec.typing == "strong" and hasattr(known, "STRONGLY_TYPED"):
-        flags |= 1 << int(known.STRONGLY_TYPED)
+    creation_flags = trt.NetworkDefinitionCreationFlag
+    if hasattr(creation_flags, "EXPLICIT_BATCH"):
+        flags |= 1 << int(creation_flags.EXPLICIT_BATCH)
+    if spec.typing == "strong" and hasattr(creation_flags, "STRONGLY_TYPED"):
+        flags |= 1 << int(creation_flags.STRONGLY_TYPED)
     return builder.create_network(flags)
 
 
@@ -118,6 +119,7 @@ def parse(
     Raises:
         DeviceError: "build.parser", with every error of the parser; as ``load_plugins``.
     """
+    # before parsing: the parser asks the registry for a creator of each unknown operator
     load_plugins(trt, logger, plugins, key)
     parser = trt.OnnxParser(network, logger)
     if native and hasattr(getattr(trt, "OnnxParserFlag", None), "NATIVE_INSTANCENORM"):
@@ -228,6 +230,7 @@ def _set_tensor(
 ) -> None:
     shape = tuple(tensor.shape)
     if len(shape) != len(io.shape) or any(
+        # -1 on either side: a size that a profile sets
         have not in (-1, want) and want != -1
         for have, want in zip(shape, io.shape)  # noqa: B905
     ):
@@ -255,6 +258,7 @@ def _set_tensor(
 
 
 def _find_scale(io: IoSpec, scales: Mapping[str, float]) -> Any:
+    # the request's own scale first: a border between segments has the scale of both sides
     scale = io.scale if io.scale is not None else scales.get(io.name)
     return scale if scale else None
 
@@ -268,8 +272,10 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
     file = folder / "model.onnx"
     with map_os_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
+        # all attempts at an engine use the same folder
         if not file.exists():
             try:
+                # no copy of a large model, if the store is on the same file system
                 os.link(str(model), str(file))
             except OSError:
                 shutil.copyfile(str(model), str(file))
@@ -348,7 +354,7 @@ def read_layers(network: Any) -> List[BuilderLayer]:
                 name=layer.name,
                 kind=layer.type.name,
                 # 8.5 has no metadata
-                nodes=tuple(_nodes(getattr(layer, "metadata", "") or "")),
+                nodes=tuple(_metadata_nodes(getattr(layer, "metadata", "") or "")),
                 # an omitted optional input is None
                 inputs=tuple(tensor.name for tensor in inputs if tensor is not None),
                 outputs=tuple(tensor.name for tensor in outputs if tensor is not None),
@@ -383,18 +389,19 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
         if candidates:
             mapped.ours[layer.index] = _choose_layer(layer, candidates, taken)
     mapped.parts = _map_parts(mapped)
+    # a layer that has its own layer in the plan comes last and wins
     mapped.device = {
         index: spec.device for own in (mapped.parts, mapped.ours) for index, spec in own.items()
     }
-    around = {layer.index: _FLOW[layer.kind] for layer in layers if layer.kind in _FLOW}
-    mapped.device.update(dict.fromkeys(around, "GPU"))
+    flow_kinds = {layer.index: _FLOW[layer.kind] for layer in layers if layer.kind in _FLOW}
+    mapped.device.update(dict.fromkeys(flow_kinds, "GPU"))
     _assign_inserted(mapped)
     mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
-    stood = {spec.name for spec in mapped.ours.values()}
+    mapped_names = {spec.name for spec in mapped.ours.values()}
     # the parser does not name any layer after an ONNX Loop
-    stood |= {spec.name for spec in specs if spec.kind in around.values()}
+    mapped_names |= {spec.name for spec in specs if spec.kind in flow_kinds.values()}
     # the builder inserts layers without nodes itself, later
-    mapped.lost = [spec.name for spec in specs if spec.nodes and spec.name not in stood]
+    mapped.lost = [spec.name for spec in specs if spec.nodes and spec.name not in mapped_names]
     return mapped
 
 
@@ -409,6 +416,7 @@ def _candidates(
         return by_node[layer.name]
     if layer.name in by_name:
         return [by_name[layer.name]]
+    # 8.5 has no metadata: only the number that the parser appended tells the layer from its node
     return by_node.get(_SUFFIX.sub("", layer.name), [])
 
 
@@ -420,7 +428,9 @@ def _choose_layer(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, 
     kinds = {layer.kind, "SCALE"} if layer.kind == "ELEMENTWISE" else {layer.kind}
     same = [spec for spec in specs if spec.kind in kinds] or specs
     free = [spec for spec in same if not taken.get(spec.name)]
+    # in order: the parser adds a node's layers in the order in which the plan lists them
     found = (free or same)[0]
+    # a layer of another kind (an inserted constant) does not use up the plan's layer
     if found.kind in kinds:
         taken[found.name] = taken.get(found.name, 0) + 1
     return found
@@ -428,25 +438,30 @@ def _choose_layer(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, 
 
 def _map_parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
     """Finds the plan's layers of unnamed layers that compute, by the tensors inside nodes."""
-    known = dict(mapped.ours)
-    none = (*_CARRIED, *_FLOW)
-    unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in none]
+    plan_layers = dict(mapped.ours)
+    without_work = (*_CARRIED, *_FLOW)
+    unnamed = [
+        x for x in mapped.layers if x.index not in plan_layers and x.kind not in without_work
+    ]
     writer = {name: layer.index for layer in mapped.layers for name in layer.outputs}
+    # the first reader; tensors inside a node have only one
     reader: Dict[str, int] = {}
     for layer in mapped.layers:
         for name in layer.inputs:
             reader.setdefault(name, layer.index)
 
     def take(layer: BuilderLayer, names: Iterable[str], other: Dict[str, int]) -> None:
-        found = [other[n] for n in names if n.startswith(_INSIDE) and other.get(n) in known]
-        if found and layer.index not in known:
-            known[layer.index] = known[max(found)]
+        found = [other[n] for n in names if n.startswith(_INSIDE) and other.get(n) in plan_layers]
+        if found and layer.index not in plan_layers:
+            plan_layers[layer.index] = plan_layers[max(found)]
 
     for layer in unnamed:  # after named layers
         take(layer, layer.inputs, writer)
     for layer in reversed(unnamed):  # before named layers, or before layers found above
         take(layer, layer.outputs, reader)
-    return {layer.index: known[layer.index] for layer in unnamed if layer.index in known}
+    return {
+        layer.index: plan_layers[layer.index] for layer in unnamed if layer.index in plan_layers
+    }
 
 
 def _assign_inserted(mapped: MappedLayers) -> None:
@@ -458,11 +473,11 @@ def _assign_inserted(mapped: MappedLayers) -> None:
             readers.setdefault(name, []).append(layer.index)
         for name in layer.outputs:
             writer[name] = layer.index
-    known = -1
+    assigned = -1
     # one round is enough for most: readers come later in the builder's order. A layer that gets its
     # writer's device may itself have inserted layers before it.
-    while len(mapped.device) > known:
-        known = len(mapped.device)
+    while len(mapped.device) > assigned:
+        assigned = len(mapped.device)
         for layer in reversed(mapped.layers):
             after = (index for name in layer.outputs for index in readers.get(name, ()))
             _assign_device(mapped, layer, after)
@@ -478,7 +493,7 @@ def _assign_device(mapped: MappedLayers, layer: BuilderLayer, others: Iterable[i
         mapped.device[layer.index] = device
 
 
-def _nodes(metadata: str) -> Iterable[str]:
+def _metadata_nodes(metadata: str) -> Iterable[str]:
     for part in _SEPARATORS.split(metadata):
         match = _METADATA.search(part)
         if match:

@@ -102,8 +102,10 @@ def run(context: JobContext) -> CompiledPlugin:
     steps.run(
         "configuring", [cmake, "-S", str(source), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"]
     )
+    # the cores that this process may use, fewer than the board's in a container
     jobs = str(len(os.sched_getaffinity(0)))
     steps.run("compiling", [cmake, "--build", str(build), "--parallel", jobs])
+    # a CMakeLists.txt may write its library into the source folder
     library = _only_library(request.name, [source, build])
     with map_os_errors(str(library)):
         data = library.read_bytes()
@@ -111,11 +113,12 @@ def run(context: JobContext) -> CompiledPlugin:
 
 
 def _unpack(context: JobContext, request: CompileRequest, folder: Path) -> None:
-    left = MAX_SOURCE
+    remaining_bytes = MAX_SOURCE
     for name, blob in request.files.items():
         data = context.blob(blob)
-        left -= len(data)
-        if left < 0:
+        # the real sizes, which the request does not contain
+        remaining_bytes -= len(data)
+        if remaining_bytes < 0:
             raise DeviceError(
                 "the plugin's sources are larger than {} MiB".format(MAX_SOURCE >> 20),
                 code="plugin.request",
@@ -146,6 +149,7 @@ class _Steps:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
+                # a group of its own, so that the compilers that CMake starts can be ended, too
                 start_new_session=True,
                 preexec_fn=end_with_parent(),  # noqa: PLW1509
             )
@@ -156,6 +160,7 @@ class _Steps:
             self._follow(process, what, failed)
             status = process.wait()
         finally:
+            # in every case: a compiler may outlive CMake
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -172,10 +177,12 @@ class _Steps:
             self._context.check_cancelled()
             if time.monotonic() > self._deadline:
                 raise self._step_error("{} took longer than {:.0f} s".format(what, LIMIT_S))
+            # a short wait, so that a cancellation is noticed
             if not select.select([handle], [], [], 0.2)[0]:
                 continue
             data = os.read(handle, 1 << 16)
             *lines, rest = (rest + data).split(b"\n")
+            # the end of the output, without a last line break
             if not data and rest:
                 lines, rest = [rest], b""
             for line in lines:
@@ -185,6 +192,7 @@ class _Steps:
 
     def _take(self, line: str, what: str, failed: List[str]) -> None:
         self._logged += len(line)
+        # errors and percentages are read to the end, also if the log is full
         if self._logged <= _MAX_LOG:
             self._context.log(line)
         if _FAILED.search(line) and len(failed) < _SHOWN:

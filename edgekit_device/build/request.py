@@ -39,7 +39,9 @@ _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
 _VALUE = integer(-(1 << 31), (1 << 31) - 1)
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
+# also a folder's name, so without separators
 _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
+# a name alone: the file is written into the model's folder
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
 _SIZE = integer(0, _MAX_BYTES)
 
@@ -467,6 +469,7 @@ class BuildResult:
 
 def request_digest(document: Mapping[str, object]) -> str:
     """Returns the SHA-256 of the request's canonical JSON (keys sorted, no spaces, ASCII)."""
+    # the host computes the same digest from its request: every byte of the form counts
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 

@@ -105,8 +105,8 @@ def apply_settings(
 def read_flags(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
     """Returns the names of the flags among settings that TensorRT has set."""
     found = (setting.name for setting in settings if setting.kind == "flag")
-    known = [name for name in found if hasattr(trt.BuilderFlag, name)]
-    return [name for name in known if config.get_flag(getattr(trt.BuilderFlag, name))]
+    available = [name for name in found if hasattr(trt.BuilderFlag, name)]
+    return [name for name in available if config.get_flag(getattr(trt.BuilderFlag, name))]
 
 
 def _find_missing(trt: Any, config: Any, setting: Setting) -> str:
@@ -115,6 +115,7 @@ def _find_missing(trt: Any, config: Any, setting: Setting) -> str:
     holder = getattr(trt, owner) if owner else config
     if not hasattr(holder, setting.name):
         return ".".join(filter(None, (owner or "IBuilderConfig", setting.name)))
+    # the enum before its members: without it they cannot be looked up
     if setting.enum and not hasattr(trt, setting.enum):
         return setting.enum
     enum = getattr(trt, setting.enum) if setting.enum else None
@@ -144,8 +145,10 @@ def _choice(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
 def _sources(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
     enum = getattr(trt, setting.enum)
     bits = {name: 1 << int(getattr(enum, name)) for name in enum.__members__}
+    # a set: a member that is listed twice must not count twice in the sum
     mask = sum(bits[name] for name in set(setting.members))
     getattr(config, setting.name)(mask)
+    # IBuilderConfig names its getters after the setters
     held = getattr(config, setting.name.replace("set_", "get_", 1))()
     return _mask_names(bits, mask), _mask_names(bits, held)
 

@@ -12,12 +12,13 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple, Union
 
-from edgekit_device.arrays.formats import as_nchw, stored_shape
+from edgekit_device.arrays.formats import VECTORS, as_nchw, stored_shape
 from edgekit_device.cuda.cudla_library import (
     DATA_FORMATS,
     DATA_TYPES,
     HYBRID,
     INPUT_DESCRIPTORS,
+    NAME_LENGTH,
     NUM_INPUTS,
     NUM_OUTPUTS,
     OUTPUT_DESCRIPTORS,
@@ -48,7 +49,6 @@ _FORMATS = {
     "CHW32": ("NCxHWx",),
 }
 _DTYPES = ("int8", "uint8", "float16")
-_LONGEST = 80
 _PAGE = 4096  # harmless excess of memory beyond the tensor
 
 
@@ -65,6 +65,7 @@ def open_loadable(data: bytes, core: int, io: Any, cuda: Any = None) -> Loadable
         DeviceError: "cudla.not-a-loadable" for a TensorRT plan, "cudla.core", "cudla.mismatch" if
             loadable and manifest differ, "cudla.missing", "cudla.failed" or "cuda.*".
     """
+    # cuDLA itself answers a plan with an error of its runtime (Umd) that does not name the cause
     if data[:4] in {_PLAN_TAG, _PLAN_TAG[::-1]}:
         raise DeviceError(
             "this is a TensorRT plan, not a DLA loadable",
@@ -99,6 +100,7 @@ class LoadableEngine:
             self._load(data, core)
             self.inputs = self._tensors(NUM_INPUTS, INPUT_DESCRIPTORS, io.inputs, "input")
             self.outputs = self._tensors(NUM_OUTPUTS, OUTPUT_DESCRIPTORS, io.outputs, "output")
+            # the first slot now: a lack of memory shows when the engine is opened
             self._free.append(self._slot())
         except BaseException:
             self.handle.close_quietly()
@@ -116,6 +118,7 @@ class LoadableEngine:
                 hint="cuDLA finds {} cores on this board".format(count.value),
             )
         where = "DLA core {}".format(core)
+        # a handle of its own: it holds a single loadable
         call("cudlaCreateDevice", core, ctypes.byref(self._device), HYBRID, where=where)
         device = self._device
         self.handle.on_close(lambda: call("cudlaDestroyDevice", device))
@@ -136,6 +139,7 @@ class LoadableEngine:
                 )
             raise
         module = self._module
+        # last in, first out: unloaded before the device is destroyed
         self.handle.on_close(lambda: call("cudlaModuleUnload", module, 0))
 
     def _tensors(
@@ -147,6 +151,7 @@ class LoadableEngine:
         # zeroed by ctypes: an implementation that writes no names leaves empty names
         found = (TensorDescriptor * max(attribute.count, 1))()
         number = attribute.count
+        # a union: this overwrites the count
         attribute.descriptors = ctypes.cast(found, ctypes.POINTER(TensorDescriptor))
         self._library.call(name, self._module, which, ctypes.byref(attribute))
         descriptors = list(found)[:number]
@@ -184,9 +189,11 @@ class LoadableEngine:
         """
         self.cuda.bind()
         with self._lock:
+            # as many slots as runs were ever in progress or results alive at once
             slot = self._free.pop() if self._free else None
         if slot is None:
             slot = self._slot()
+        # returns the slot also if this run fails
         lease = CudlaLease(slot, self._give_back)
         retained: List[Any] = []
         try:
@@ -203,6 +210,7 @@ class LoadableEngine:
         for io, _ in self.outputs:
             if wanted is None or io.name in wanted:
                 ptr, nbytes = slot.buffers[io.name].ptr, io_bytes(io)
+                # every result holds the lease: the slot is free when the last result is
                 owner = CudlaBufferPart(lease, self.cuda, ptr, nbytes)
                 shape, steps = tuple(io.shape), tuple(io.strides)
                 results[io.name] = DeviceTensor(
@@ -226,6 +234,7 @@ class LoadableEngine:
     def _submit(self, slot: CudlaSlot) -> None:
         def pointers(tensors: Sequence[Tuple[Any, int]]) -> Any:
             found = [slot.registered[io.name] for io, _ in tensors]
+            # ctypes has no arrays of length 0 to point to
             return (ctypes.c_void_p * max(len(found), 1))(*found)
 
         task = Task(
@@ -249,6 +258,7 @@ class LoadableEngine:
         Raises:
             DeviceError: The first error; the remaining steps run nevertheless.
         """
+        # else the finalizer would close a second time
         self._closer.detach()
         with self._lock:
             self._free.clear()
@@ -283,18 +293,18 @@ def order_entries(
             role,
         )
     found = []
-    left = list(ios)
+    remaining = list(ios)
     for descriptor, name in zip(descriptors, names):  # noqa: B905
-        fits = [io for io in left if _same_name(name, io.name)]
+        fits = [io for io in remaining if _same_name(name, io.name)]
         if not fits:
             raise _mismatch_error(
                 "the {} {!r}".format(role, name.rstrip("'")),
-                "only {}".format(", ".join(repr(io.name) for io in left)),
+                "only {}".format(", ".join(repr(io.name) for io in remaining)),
                 name,
             )
         # the longest, in case a name is the prefix of another
         io = max(fits, key=lambda candidate: len(candidate.name))
-        left.remove(io)
+        remaining.remove(io)
         _compare_strides(descriptor, io, role)
         found.append(io)
     return found
@@ -305,8 +315,9 @@ def _descriptor_name(descriptor: TensorDescriptor) -> str:
 
 
 def _same_name(given: str, name: str) -> bool:
+    # a name of the full length may have been cut off
     plain = given.rstrip("'")
-    return name in {given, plain} or (len(given) >= _LONGEST and name.startswith(plain))
+    return name in {given, plain} or (len(given) >= NAME_LENGTH and name.startswith(plain))
 
 
 def _compare_strides(descriptor: TensorDescriptor, io: Any, role: str) -> None:
@@ -325,14 +336,16 @@ def _compare_strides(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     pairs.append(("format", form, io.format, form in formats or form == "UNKNOWN"))
     pairs.append(("type", kind, io.dtype, kind in {io.dtype, "unknown"}))
     stored = stored_shape(io.shape, DTYPES[io.dtype], io.format, io.strides)
+    # some descriptors count stored channels (4 for a picture of 3)
     held = stored[3] if io.format == "DLA_HWC4" else channels
     shape = (descriptor.n, descriptor.c, descriptor.h, descriptor.w)
     same = shape[0] == batch and shape[2:] == (height, width) and shape[1] in {channels, held}
     pairs.append(("shape", list(shape), [batch, channels, height, width], same))
     nbytes = io_bytes(io)
     pairs.append(("size", descriptor.size, nbytes, 0 <= descriptor.size - nbytes < _PAGE))
-    vector = {"CHW16": 16, "CHW32": 32}.get(io.format, 1)
+    vector = VECTORS.get(io.format, 1)
     for position, axis, name, says in (
+        # (position in the descriptor, in the manifest, name, True if the stride is ever used)
         (1, 2, "line stride", height > 1),
         (2, 1, "plane stride", io.format != "DLA_HWC4" and channels > vector),
     ):
@@ -371,11 +384,12 @@ class CudlaHandle:
 
     def close(self) -> None:
         with self._lock:
-            left, self._undo = self._undo, []
+            # taken out under the lock: a second call undoes nothing twice
+            undo_steps, self._undo = self._undo, []
         faults = []
-        if left:
+        if undo_steps:
             self._bind()
-        for undo in reversed(left):
+        for undo in reversed(undo_steps):
             try:
                 undo()
             except DeviceError as error:  # the rest must still be undone

@@ -27,7 +27,7 @@ from edgekit_device.protocol.codec import (
 
 HYBRID = 0  # CUDLA_CUDA_DLA: tasks are put on CUDA streams
 NUM_INPUTS, NUM_OUTPUTS, INPUT_DESCRIPTORS, OUTPUT_DESCRIPTORS = 0, 1, 2, 3
-_NAME_LENGTH = 80  # CUDLA_RUNTIME_TENSOR_DESC_NAME_MAX_LEN, without the zero byte
+NAME_LENGTH = 80  # CUDLA_RUNTIME_TENSOR_DESC_NAME_MAX_LEN, without the zero byte
 _NUM_STRIDES = 8  # CUDLA_LOADABLE_TENSOR_DESC_NUM_STRIDES
 
 #: cudlaStatus without its prefix.
@@ -103,7 +103,7 @@ class TensorDescriptor(ctypes.Structure):
     """cudlaModuleTensorDescriptor."""
 
     _fields_ = [
-        ("name", ctypes.c_char * (_NAME_LENGTH + 1)),
+        ("name", ctypes.c_char * (NAME_LENGTH + 1)),
         ("size", ctypes.c_uint64),
         ("n", ctypes.c_uint64),
         ("c", ctypes.c_uint64),
@@ -183,6 +183,7 @@ class Library:
                     code="cudla.library",
                     hint="install the libcudla of the board's JetPack",
                 )
+            # without types ctypes would pass 64-bit handles as 32-bit integers
             function.argtypes = kinds
             function.restype = ctypes.c_int
             self._functions[name] = function
@@ -203,6 +204,7 @@ class Library:
         text = ERRORS.get(status, "")
         known = "cudlaError" + text if text else "unknown status"
         error = CudlaError(
+            # the numbers as cudla.h writes them: hexadecimal for errors of the DLA
             "{} failed: {} ({})".format(name, known, hex(status) if status > 255 else status),
             code="cudla.hardware" if status in HARDWARE_ERRORS else "cudla.failed",
             where=where,
@@ -217,10 +219,12 @@ def find_library() -> Optional[str]:
 
     ``$EDGEKIT_CUDLA`` selects another file.
     """
+    # a chosen file is used alone: another one would hide a mistake in the setting
     names = [os.environ[_ENV]] if os.environ.get(_ENV) else list(_NAMES)
     if not os.environ.get(_ENV):
         for folder in _FOLDERS:
             for name in _NAMES:
+                # of one pattern, the newest CUDA first
                 names += sorted(glob.glob(os.path.join(folder, name)), reverse=True)
     for name in names:
         try:

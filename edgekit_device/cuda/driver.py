@@ -153,6 +153,7 @@ class PythonDriverApi(DriverApi):
             _fail(name, int(status), getattr(status, "name", ""))
         if not found:
             return None
+        # handles and sizes become plain integers, as with ctypes
         if len(found) > 1:
             return tuple(map(int, found))
         value = found[0]
@@ -234,6 +235,7 @@ def _fail(name: str, status: int, text: str) -> NoReturn:
             code="cuda.no-device",
             hint="in a container, start it with --runtime nvidia; check CUDA_VISIBLE_DEVICES",
         )
+    # later these numbers mean that a call failed, not that the driver is unusable
     if status in _NO_DRIVER and name == "cuInit":
         raise _no_driver(message)
     raise DeviceError(message, code="cuda.failed")
@@ -280,6 +282,7 @@ class Cuda:
         self._thread = threading.local()
         way.call("cuInit", 0)
         self.device: int = way.call("cuDeviceGet", 0)
+        # never released: TensorRT and other libraries use the same context until the process ends
         self._context = way.call("cuDevicePrimaryCtxRetain", self.device)
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -292,6 +295,7 @@ class Cuda:
 
     def bind(self) -> None:
         """Makes the context current in the calling thread, for libraries that need one."""
+        # another library may have made its own context current in this thread meanwhile
         self._thread.bound = False
         self.call("cuDriverGetVersion")
 
@@ -403,11 +407,13 @@ class Cuda:
                 c_void_p).
             stream: The stream.
         """
+        # cuLaunchKernel takes an array of pointers to the arguments and copies the values before it
+        # returns
         places = (ctypes.c_void_p * max(len(args), 1))(
             *[ctypes.addressof(argument) for argument in args]
         )
-        said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
-        self._record_marks("compute", stream, ("cuLaunchKernel", *said))
+        arguments = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
+        self._record_marks("compute", stream, ("cuLaunchKernel", *arguments))
 
     def compute_capability(self) -> Tuple[int, int]:
         """Returns the device's compute capability, such as (8, 7)."""
@@ -477,6 +483,7 @@ def choose_wait(spin: bool) -> None:
 
 def wait_mode(cuda: Cuda) -> str:
     """Returns how threads wait in the device's context: "auto", "spin", "yield" or "blocking"."""
+    # the other bits do not concern waiting
     flag = int(cuda.call("cuCtxGetFlags")) & _SCHEDULE
     return {number: name for name, number in _FLAGS.items()}.get(flag, "auto")
 
@@ -508,6 +515,7 @@ class CudaGraph:
         try:
             self._made = int(cuda.call("cuGraphInstantiateWithFlags", graph, 0))
         finally:
+            # the instantiated graph does not need the captured graph
             self._destroy("cuGraphDestroy", graph)
 
     def launch(self) -> None:

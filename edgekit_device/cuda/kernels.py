@@ -1,8 +1,6 @@
 """Packs tensors into the DLA's formats and back on the GPU. NVRTC compiles a kernel at its first
 use.
 
-Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
-
 The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it and
 compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit for
 bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
@@ -28,9 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from edgekit_device.arrays.formats import as_nchw, convert, stored_shape
+from edgekit_device.arrays.formats import VECTORS, as_nchw, convert, stored_shape
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
+from edgekit_device.protocol.manifest import DTYPES
 
 # Compiles CUDA C++ at run time with NVRTC's library, which cuda-python needs as well.
 #
@@ -44,8 +43,6 @@ _FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/cuda
 _PACKAGES = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")  # pip's wheels
 _MOST_LOG = 2000
 _TYPES = {"float32": 0, "float16": 1, "uint8": 2, "int8": 3}
-_SIZES = {"float32": 4, "float16": 2, "uint8": 1, "int8": 1}
-_VECTORS = {"CHW16": 16, "CHW32": 32}
 _LAST = ("HWC", "DLA_HWC4")
 _DLA = ("DLA_LINEAR", "DLA_HWC4", "CHW16", "CHW32")
 _FORMATS = ("LINEAR", "HWC", *_DLA)
@@ -339,8 +336,9 @@ class Compiler:
                 NVRTC no longer supports.
         """
         wanted = 10 * capability[0] + capability[1]
-        known = self._way.architectures()
-        if known and wanted < min(known):
+        # empty for an NVRTC that does not list them (before 11.2)
+        architectures = self._way.architectures()
+        if architectures and wanted < min(architectures):
             raise DeviceError(
                 "NVRTC {}.{} cannot compile for compute capability {}.{}".format(
                     *self.version, *capability
@@ -349,12 +347,14 @@ class Compiler:
                 where=self.name,
                 hint="use the NVRTC of the board's own CUDA",
             )
-        exact = not known or wanted in known
+        exact = not architectures or wanted in architectures
         arch = "sm_{}".format(wanted)
         if not exact:
+            # PTX for the newest known architecture: the driver compiles it for the device
             arch = "compute_{}".format(
-                max(architecture for architecture in known if architecture <= wanted)
+                max(architecture for architecture in architectures if architecture <= wanted)
             )
+        # no contraction to fused operations: every result must equal NumPy's bit for bit
         options = ["--gpu-architecture=" + arch, "--fmad=false", "--std=c++14"]
         status, image, log = self._way.build(
             source.encode("ascii"), name.encode(), [option.encode() for option in options], exact
@@ -397,6 +397,7 @@ class _LibraryNvrtc:
         return list(found)[: count.value]
 
     def _read(self, kind: str, program: ctypes.c_void_p) -> bytes:
+        # sizes include the log's final zero byte
         size = ctypes.c_size_t()
         self._call("nvrtcGet{}Size".format(kind), program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(max(size.value, 1))
@@ -410,6 +411,7 @@ class _LibraryNvrtc:
         self._call("nvrtcCreateProgram", ctypes.byref(program), source, name, 0, None, None)
         try:
             given = (ctypes.c_char_p * len(options))(*options)
+            # not by ``_call``: the log of a failed compilation is read, too
             status = int(self._library.nvrtcCompileProgram(program, len(options), given))
             log = self._read("ProgramLog", program).decode("utf-8", "replace").rstrip("\0")
             image = b"" if status else self._read("CUBIN" if exact else "PTX", program)
@@ -427,9 +429,10 @@ def open_compiler(path: Optional[str] = None) -> Compiler:
     Raises:
         DeviceError: "nvrtc.missing".
     """
-    for name in (path,) if path else _candidates():
+    for name in (path,) if path else _library_names():
         try:
             return Compiler(_LibraryNvrtc(ctypes.CDLL(name)), name)
+        # absent, another library of that name, or one that does not work: the next name
         except (OSError, AttributeError, RuntimeError):
             continue
     raise DeviceError(
@@ -440,9 +443,10 @@ def open_compiler(path: Optional[str] = None) -> Compiler:
     )
 
 
-def _candidates() -> List[str]:
+def _library_names() -> List[str]:
     found = list(_LIBRARIES)
     for folder in _FOLDERS:
+        # the newest CUDA first
         found += sorted(glob.glob(os.path.join(folder, "libnvrtc.so*")), reverse=True)
     for base in sys.path:
         for package in _PACKAGES:
@@ -515,7 +519,7 @@ def plan_kernel(src: Any, dst: Any) -> Launch:
 
     Raises:
         DeviceError: "kernels.shape", "kernels.scale", "kernels.unsupported", or as
-            ``_packing.stored_shape``.
+            ``arrays.formats.stored_shape``.
     """
     shape = as_nchw(src.shape)
     if shape != as_nchw(dst.shape):
@@ -531,18 +535,22 @@ def plan_kernel(src: Any, dst: Any) -> Launch:
         batch, channels, height = 1, batch * channels * height, 1
         a, b = replace(a, groups=channels), replace(b, groups=channels)
     elif a.line == b.line == width:
+        # without padding of lines, all lines are one
         height, width = 1, height * width
         a, b = replace(a, line=width), replace(b, line=width)
     block = _block_size(a, b, channels)
     for name, layout in (("SRC", a), ("DST", b)):
+        # 0: the kernel takes the number as an argument, so one kernel serves any number of channels
         block[name + "_HELD"] = 0 if layout.groups == 1 and layout.held > _FEW else layout.held
     lines = batch * height
+    # the target's words first: the choice of STEP below also determines how the source is read
     block["DST_WORD"] = _word_size(b, block, "DST", lines * b.groups)
     ways = (block["SRC_WAY"], block["DST_WAY"])
     if block["DST_WORD"] <= b.size and ways[1] == _ALONG_PIXELS and ways[0] != _WHOLE_PIXELS:
         # single elements: neighbouring threads write neighbours
         block.update(PX=4, STEP=_WARP, DST_WORD=0)
     block["SRC_WORD"] = _word_size(a, block, "SRC", lines * a.groups)
+    # the target's channels with padding, which the kernel writes as zeros
     covered = b.groups * b.held
     if covered <= channels and b.line <= width:
         # no padding of the result: the source's padding may be read
@@ -552,6 +560,7 @@ def plan_kernel(src: Any, dst: Any) -> Launch:
     numbers.dst_groups, numbers.dst_line, numbers.dst_held = b.groups, b.line, b.held
     numbers.columns = -(-b.line // (block["PX"] * block["STEP"]))
     numbers.blocks = -(-covered // (block["LANES"] * block["CW"]))
+    # blocks along lines and pixels; batches are the grid's y
     rows = -(-numbers.columns * height // (_THREADS // block["LANES"] // block["STEP"]))
     grid = (rows * numbers.blocks, min(batch, _MOST_ROWS), 1)
     return Launch(tuple(sorted({**defines, **block}.items())), numbers, grid)
@@ -564,9 +573,10 @@ def _memory_layout(layout: Any) -> _MemoryLayout:
             code="kernels.unsupported",
             hint="types: {}; formats: {}".format(", ".join(_TYPES), ", ".join(_FORMATS)),
         )
-    size = _SIZES[layout.dtype]
+    size = DTYPES[layout.dtype]
     batch, channels, height, width = as_nchw(layout.shape)
-    line, held = width, _VECTORS.get(layout.format, 1)
+    line, held = width, VECTORS.get(layout.format, 1)
+    # channels last without padding, as images come
     if layout.format == "HWC" and not layout.strides:
         held = max(1, channels)
     elif layout.format != "LINEAR":
@@ -609,8 +619,14 @@ def _block_size(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, 
         lanes = max(a.held, b.held) // wide  # of one vector
         cut = (wide, pixels, 1, max(1, min(_WARP // wide, lanes)))
     named = dict(zip(("CW", "PX", "STEP", "LANES"), cut))  # noqa: B905
-    own = min(named["CW"], channels) if few else named["CW"]
-    return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "SRC_CW": own, "THREADS": _THREADS, **named}
+    real_channels = min(named["CW"], channels) if few else named["CW"]
+    return {
+        "SRC_WAY": ways[0],
+        "DST_WAY": ways[1],
+        "SRC_CW": real_channels,
+        "THREADS": _THREADS,
+        **named,
+    }
 
 
 def _word_size(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
@@ -619,6 +635,7 @@ def _word_size(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: i
     if way == _ALONG_PIXELS and block["STEP"] > 1:
         return 0
     run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * layout.held
+    # distance of one run to the next; a single line has none
     step = layout.held if way == _ALONG_CHANNELS else layout.line * layout.held if lines > 1 else 0
     word = math.gcd(math.gcd(_WORD, run * layout.size), step * layout.size)
     return word if word >= 4 or (name == "SRC" and word > layout.size) else 0
@@ -632,6 +649,7 @@ def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
     """
     numbers = Numbers()
     same = src.dtype == dst.dtype
+    # equal INT8 steps with equal scales are the same bytes
     raw = same and (src.dtype != "int8" or None in (src.scale, dst.scale) or src.scale == dst.scale)
     defines = {
         "SRC_T": _TYPES[src.dtype],
@@ -658,7 +676,8 @@ def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
         # quotient (S. Figueroa, "When is double rounding innocuous?", 1995: 53 >= 2 * 24 + 2)
         numbers.inverse = 1.0 / rounded
         numbers.low, numbers.high = -128.0 * rounded, 127.0 * rounded
-    if _SIZES[src.dtype] == _SIZES[dst.dtype] == 1:
+    # only 256 values: each can be tested beforehand
+    if DTYPES[src.dtype] == DTYPES[dst.dtype] == 1:
         defines["QUICK"] = int(_set_product(numbers, src, dst))
     return numbers, defines
 
@@ -747,6 +766,7 @@ class PackKernels:
             return  # a tensor without elements
         arguments = [ctypes.c_uint64(src_ptr), ctypes.c_uint64(dst_ptr), launch.numbers]
         with self._lock:
+            # by definitions: the same kernel serves all sizes with the same layout of a thread
             function = self._functions.get(launch.defines)
             if function is None:
                 module = self._cuda.load_module(self._image(kernel_source(launch)))
@@ -756,6 +776,7 @@ class PackKernels:
 
     def _image(self, text: str) -> bytes:
         """Returns the compiled kernel from the folder, or compiles it and stores it there."""
+        # the whole text, so that a changed kernel never uses an old file
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()
         name = "{}-sm_{}{}.bin".format(digest[:32], *self._capability)
         if self._folder is not None:

@@ -69,6 +69,7 @@ class BufferPool:
         Raises:
             DeviceError: "cuda.no-memory".
         """
+        # the capacity that later frames of this input need, too
         room = max(nbytes, most)
         with self._lock:
             self._most = max(self._most, self._used)
@@ -77,12 +78,15 @@ class BufferPool:
                 self._used -= size
                 # the size used last is the last one to be given up
                 self._free[size] = [*self._free.pop(size, ()), ptr]
+            # the smallest that fits; one more than twice as large stays for larger tensors
             fits = [n for n, free in self._free.items() if free and room <= n <= _LARGER * room]
             capacity = min(fits, default=room)
             found = self._free[capacity].pop() if fits else None
             idle = self._remove_idle() if found is None else []
+            # counted before the memory exists, so that other threads see the whole demand
             self._used += capacity
             self.allocated += found is None
+        # without the lock: freeing waits for the device
         for ptr in idle:
             with suppress(DeviceError):  # it is not needed; the next call reports the error
                 (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
@@ -103,6 +107,7 @@ class BufferPool:
         """
         idle = sum(size * len(free) for size, free in self._free.items())
         found = []
+        # from the size that was unused longest: a dict keeps the order of insertion
         for size, free in list(self._free.items()):
             while free and idle > self._most:
                 found.append(free.pop())
@@ -181,6 +186,7 @@ class MemoryLease:
 
         staging = self.pool.staging
         pinned = None if staging is None else staging.take(self.nbytes)
+        # a copy from pageable memory would not be asynchronous, but is correct
         memory = np.empty(self.nbytes, np.uint8) if pinned is None else pinned.array()
         with self.pool.stream() as stream:
             self.cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h", stream)
@@ -215,7 +221,7 @@ class DeviceBuffer:
     """
 
     def __init__(self, cuda: Any, nbytes: int) -> None:
-        self.ptr = 0
+        self.ptr = 0  # __del__ also runs if malloc raises
         self.cuda = cuda
         self.nbytes = nbytes
         self.ptr = cuda.malloc(nbytes)
@@ -346,6 +352,7 @@ class Feeder:
         keep.append(value)
         if isinstance(value, DeviceTensor):
             same = (value.dtype, value.format, value.scale) == (io.dtype, io.format, io.scale)
+            # dense in both cases: LINEAR strides follow from the shape
             if same and (io.format == "LINEAR" or tuple(value.strides) == tuple(io.strides)):
                 if not target:
                     return value.ptr
@@ -354,10 +361,12 @@ class Feeder:
             made = self._on_gpu(value, io, stream, keep, target)
             if made:
                 return made
+            # no kernel for this pair of formats: over the host
             array = convert(value.numpy(), io.dtype, value.scale, io.scale, io.name)
             return self._upload(pack(array, io.format, io.strides), stream, keep, target)
         array = np.asarray(value)
         if io.format != "LINEAR":
+            # the unpacked values go to the device, where a kernel packs them
             raw = self.device.take(array.nbytes)
             keep.append(raw)
             self._upload(np.ascontiguousarray(array), stream, keep, raw.ptr)
@@ -367,6 +376,7 @@ class Feeder:
             made = self._on_gpu(source, io, stream, keep, target)
             if made:
                 return made
+        # LINEAR, or no usable kernel: NumPy packs
         stored = pack(convert(array, io.dtype, None, io.scale, io.name), io.format, io.strides)
         return self._upload(stored, stream, keep, target)
 
@@ -392,6 +402,7 @@ class Feeder:
             steps.insert(0, size)
             size *= length
         given = about.get("strides")
+        # the interface: None means C-contiguous
         if given is not None and tuple(given) != tuple(steps):
             raise DeviceError(
                 "a tensor on the GPU is not contiguous: its strides are {}".format(list(given)),
@@ -421,6 +432,7 @@ class Feeder:
             self._cuda.synchronize(stream)
         if isinstance(tensor, DeviceTensor) and address == tensor.ptr:
             return tensor
+        # ``put`` allocated the memory at this address
         owner = next(buffer for buffer in retained if getattr(buffer, "ptr", 0) == address)
         return DeviceTensor(address, owner.nbytes, dtype, tensor.shape, "LINEAR", (), None, owner)
 
@@ -433,6 +445,7 @@ class Feeder:
             place = self.device.take(array.nbytes)
             keep.append(place)
             target = place.ptr
+        # the array may be changed by its owner as soon as this call returns
         staging.array()[:] = array.reshape(-1).view(np.uint8)
         self._cuda.copy(target, staging.ptr, array.nbytes, "h2d", stream)
         return target
@@ -444,6 +457,7 @@ class Feeder:
         kind = (source.dtype, source.format, source.shape, source.strides, source.scale, io)
         with self._lock:
             known = self._proved.get(kind)
+        # kernels convert between planes and one other format
         if known is False or "LINEAR" not in (source.format, io.format):
             return 0
         if not target:
@@ -452,6 +466,7 @@ class Feeder:
             target = place.ptr
         try:
             with self._lock:
+                # only now: NVRTC is not loaded if no input needs a kernel
                 if self._packer is None:
                     root = default_root()
                     cache = root / "kernels" if root.is_dir() else None
@@ -462,6 +477,7 @@ class Feeder:
         except DeviceError as error:
             if family(error.code) == "cuda" and known:
                 raise  # it worked before: the device has failed
+            # no NVRTC, an unsupported type or a kernel that differs: NumPy from now on
             known = False
         with self._lock:
             self._proved[kind] = known

@@ -50,6 +50,7 @@ from edgekit_device.errors import DeviceError
 Rule = Callable[[Any], Any]
 _Document = TypeVar("_Document")
 
+# equal to no value: the field is never left out
 _KEPT = object()
 # attribute of a rule: its JSON Schema
 _SCHEMA = "schema"
@@ -64,6 +65,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_TEXT = 4096
 _MAX_RANK = 16
 _MAX_COUNT = 1 << 20
+# a double's largest number has 309 digits
 _MAX_DIGITS = 400
 _MAX_SIZE = 1 << 40
 _MAX_FILE = 1 << 20
@@ -112,6 +114,7 @@ else:
         }
 
         def __init__(self, *args, **given):
+            # directly: ``__setattr__`` refuses changes
             held = self.__dict__
             if args:
                 if len(args) > len(positional):
@@ -121,6 +124,8 @@ else:
                 wrong = sorted(set(given) - known) or sorted(held.keys() & set(given))
                 raise TypeError("unknown or repeated arguments: {}".format(", ".join(wrong)))
             held.update(given)
+            # a document that was read gives most fields: defaults are looked up only if some are
+            # missing
             if len(held) < len(names):
                 for name, value in values.items():
                     held.setdefault(name, value)
@@ -141,6 +146,7 @@ else:
         )
 
     def _equals(self, other):
+        # as a standard dataclass: a base's value never equals a subclass's
         if other.__class__ is not self.__class__:
             return NotImplemented
         return _compared(self) == _compared(other)
@@ -234,6 +240,7 @@ def take(rule: Rule, value: object, where: str = "", *, code: str = _CODE, hint:
     except DeviceError as error:
         raise DeviceError(
             error.message,
+            # a rule's own code stays; the general code becomes the caller's
             code=code if error.code == _CODE else error.code,
             where=error.where or where,
             hint=error.hint or hint,
@@ -247,6 +254,7 @@ def write(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value):
+        # a document that is read and written again has the same fields
         unwritten = omitted_fields(value)
         return {
             key: write(held)
@@ -306,6 +314,7 @@ def load(
     except OSError:
         return None
     try:
+        # ``read_kept`` reads one byte more than allowed
         document = parse_json(data, path.name) if len(data) <= most else None
     except DeviceError:
         return None
@@ -331,6 +340,7 @@ def refuse_version(document: object, schemas: Sequence[str], path: Path, mend: s
     found = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(found, str) or found in schemas:
         return
+    # the same document in another version; a foreign schema is damage, which ``read`` finds
     if found.rpartition("/")[0] in [schema.rpartition("/")[0] for schema in schemas]:
         file = shlex.quote(str(path))
         raise DeviceError(
@@ -403,6 +413,7 @@ def members(
     check = getattr(kind, "check", None)
 
     def reader(value: Any) -> Any:
+        # names first: a missing or unknown key explains more than a wrong value
         _check_names(value, needed, known)
         made, key = {}, ""
         try:
@@ -410,6 +421,7 @@ def members(
                 if key in value:
                     made[name] = rule(value[key])
         except DeviceError as error:
+            # rules know only their value: each level adds its own part of the place
             _prefix_place(error, key)
             raise
         found = kind(**made)
@@ -482,6 +494,7 @@ def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
             for item in value:
                 made.append(rule(item))
         except DeviceError as error:
+            # as many entries were made as the index of the wrong entry
             _prefix_place(error, "[{}]".format(len(made)))
             raise
         return tuple(made)
@@ -512,6 +525,7 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
         if len(value) < least:
             fail("", "an object of fewer than {} entries".format(least))
         made, name = {}, ""
+        # all names before any value, so that a wrong name has no place yet
         for name in value:
             checked(name)
         try:
@@ -543,6 +557,7 @@ def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
         return value
 
     if pattern:
+        # JSON Schema searches for its pattern, while ``fullmatch`` covers the whole text
         return with_schema(rule, type="string", maxLength=most, pattern="^(?:" + pattern + ")$")
     return with_schema(rule, type="string", maxLength=most)
 
@@ -587,6 +602,7 @@ def integer(low: int, high: int) -> Rule:
     """Takes an integer (not a bool) from ``low`` to ``high``."""
 
     def rule(value: Any) -> int:
+        # a bool is an int in Python, but not in JSON
         if not isinstance(value, int) or isinstance(value, bool):
             fail("", "expected an integer, found {}".format(_kind(value)))
         if not low <= value <= high:
@@ -602,6 +618,7 @@ def number(low: float, high: float) -> Rule:
     def rule(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             fail("", "expected a number, found {}".format(_kind(value)))
+        # refuses NaN as well, which fails every comparison
         if not low <= value <= high:
             fail("", "{!r} is not within {} to {}".format(value, low, high))
         return float(value)
@@ -684,6 +701,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
     """
 
     def pairs(items: List[Tuple[str, Any]]) -> Dict[str, object]:
+        # json keeps the last of equal keys, another reader perhaps the first
         found = dict(items)
         if len(found) != len(items):
             fail(where, "a key occurs twice in one object", code=code)
@@ -703,6 +721,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
             fail(where, "{} is not allowed as a number here".format(digits[:40]), code=code)
         return float(digits)
 
+    # separators are counted without parsing; a shorter text cannot have so many
     if len(data) > _MAX_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         fail(where, "it has more than {} values".format(_MAX_VALUES), code=code)
     try:
@@ -713,6 +732,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
             parse_int=whole,
             parse_float=broken,
         )
+    # deep nesting exceeds Python's stack
     except (ValueError, RecursionError) as error:
         raise DeviceError("not JSON: {}".format(error), code=code, where=where) from error
 
@@ -720,6 +740,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
 def read_json(stdin: BinaryIO, most: int) -> Any:
     """Returns the JSON document on stdin, of at most ``most`` bytes; raises "protocol.invalid"."""
     data = stdin.read(most + 1)
+    # one byte more than allowed was asked for
     if len(data) > most:
         fail("stdin", "more than {} bytes".format(most), code="protocol.invalid")
     return parse_json(data, "stdin", "protocol.invalid")

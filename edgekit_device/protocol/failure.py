@@ -25,6 +25,7 @@ class Failure:
     @classmethod
     def of(cls, error: DeviceError) -> "Failure":
         """Returns the fields of ``error``, each cut to the length that readers accept."""
+        # readers refuse an empty message, and a longer one
         message = (error.message or error.code)[:_MOST]
         return cls(error.code, message, error.where[:_MOST], error.hint[:_MOST])
 

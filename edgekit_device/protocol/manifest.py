@@ -46,11 +46,11 @@ NETWORK_SCHEMA = "edgekit.bundle/2"
 #: Schema for several shapes: it may have ``variants``, ``profiles``, ``padding`` and open sizes.
 SHAPES_SCHEMA = "edgekit.bundle/3"
 SCHEMAS = (SCHEMA, NETWORK_SCHEMA, SHAPES_SCHEMA)
+#: The hint about a bundle that another version of edgekit made.
 MEND = (
     "make it again with this edgekit: edgekit deploy CONFIG; if edgekit_device on the board is "
     "older, replace it"
 )
-"""The hint about a bundle that another version of edgekit made."""
 CPU = "CPU"
 #: The devices of segments.
 DEVICES = (*fields.DEVICES, CPU)
@@ -67,6 +67,7 @@ _MOST_COUNTER = (1 << 63) - 1
 _MOST_SAMPLES = 4096
 _MOST_VARIANTS = 256
 _OPEN = -1
+# below float32's largest number, 3.4e38
 _LARGEST = 3e38
 _TENSORRT = "tensorrt"
 _VERSION = r"(\d{1,9}(\.\d{1,9}){0,4})?"
@@ -117,6 +118,7 @@ _COMPUTED_IN = text()
 def _utc(value: Any) -> str:
     found = _TIME(value)
     try:
+        # the pattern alone takes the 31st of February
         time.strptime(found, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
         fail("", "{!r} is not a valid time".format(found))
@@ -161,6 +163,7 @@ class RequiredRuntime:
     """
 
     name: str = member(text())
+    # "from" is a word of Python's
     oldest: str = member(text(_VERSION, "a version"), key="from")
     below: str = member(text(_VERSION, "a version"))
 
@@ -335,6 +338,7 @@ class IoEntry:
     shape: Tuple[int, ...] = member(shape(_OPEN))
     format: str = member(choice(*FORMATS))
     strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
+    # float32's smallest number above 0 is 1.4e-45
     scale: Optional[float] = member(nullable(number(1e-45, _LARGEST)))
 
     def check(self) -> None:
@@ -746,6 +750,7 @@ class Manifest:
     padding: Tuple[Padding, ...] = member(records(Padding), absent=())
     head: Optional[str] = member(digest, absent=None)
     values: Mapping[str, ShapeValues] = member(mapping(record(ShapeValues)), absent=dict)
+    # no member: computed from the manifest's bytes, which cannot contain it
     digest: str = field(default="")
 
     @property
@@ -768,7 +773,10 @@ class Manifest:
         variant, samples = self.every_variant[number], self.samples
         if samples is not None:
             cases = tuple(
-                replace(case, variant=0) for case in samples.cases if case.variant == number
+                # the selected variant becomes the manifest's own, number 0
+                replace(case, variant=0)
+                for case in samples.cases
+                if case.variant == number
             )
             samples = replace(samples, cases=cases) if cases else None
         return replace(
@@ -805,8 +813,8 @@ class Manifest:
 
     def check(self) -> None:
         """Refuses parts that do not fit together."""
-        kept = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
-        for blob, name in kept:
+        record_blobs = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
+        for blob, name in record_blobs:
             if blob is not None:
                 self._blob(blob, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
@@ -818,12 +826,14 @@ class Manifest:
                 self._blob(plugin.library, "plugins[{}].library".format(place), "library")
         sizes = {name: blob.bytes for name, blob in self.blobs.items()}
         for name, weight in self.weights.items():
+            # weights and other blobs are in one store, by digest
             if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
                 fail("weights." + name[:80], "one digest with two different sizes")
         variants = self.every_variant
         for index, variant in enumerate(variants):
             where = "variants[{}].".format(index - 1) if index else ""
             self._check_variant(variant, where)
+            # pairs of at most 257 variants; ranges may overlap, since the first that fits is used
             for at, other in enumerate(variants[:index]):
                 if not variant.profiles and not other.profiles and variant.sizes == other.sizes:
                     fail(where + "inputs", "variant {} has the same shapes".format(at))
@@ -855,6 +865,7 @@ class Manifest:
             (variant.inputs, self.inputs, "inputs"),
             (variant.outputs, self.outputs, "outputs"),
         ):
+            # a frame must fit any variant by its shape alone
             facts = [
                 [(tensor.name, tensor.dtype, len(tensor.shape)) for tensor in io]
                 for io in (mine, first)
@@ -874,10 +885,12 @@ class Manifest:
         if variant.values and not variant.profiles:
             fail(where + "values", "a static variant has no inputs whose values make sizes")
         for name in variant.values:
+            # values of shape tensors are not among a frame's tensors
             if name in variant.sizes:
                 fail("{}values.{}".format(where, name[:80]), "this is among the inputs")
         for at, lane in enumerate(variant.lanes):
             self._check_lane(lane, variant, "{}lanes[{}]".format(where, at))
+        # shares come from a linear programme and are rounded in JSON
         if abs(sum(lane.share for lane in variant.lanes) - 1) > 1e-6:
             fail(where + "lanes", "shares must add up to 1")
         if self.without_golden == bool(variant.golden):
@@ -901,6 +914,7 @@ class Manifest:
                 fail("{}.outputs.{}".format(where, name[:80]), "no output has this name and axis")
 
     def _check_lane(self, lane: Lane, variant: Variant, where: str) -> None:
+        # grows in running order, so that a segment reads only what exists by then
         written = {*variant.sizes, *variant.values}
         for index, segment in enumerate(lane.segments):
             at = "{}.segments[{}]".format(where, index)
@@ -911,9 +925,9 @@ class Manifest:
             unwritten = [name for name in segment.inputs if name not in written]
             if unwritten:
                 fail(at + ".inputs", "no earlier segment writes {!r}".format(unwritten[0][:80]))
-            again = [name for name in segment.outputs if name in written]
-            if again:
-                fail(at + ".outputs", "{!r} is written twice".format(again[0][:80]))
+            repeated = [name for name in segment.outputs if name in written]
+            if repeated:
+                fail(at + ".outputs", "{!r} is written twice".format(repeated[0][:80]))
             written.update(segment.outputs)
         lacking = [tensor.name for tensor in variant.outputs if tensor.name not in written]
         if lacking:
@@ -930,8 +944,9 @@ class Manifest:
                 fail(where + ".shapes", "no profile of the variant holds these sizes")
         for tensor in variant.outputs:
             found, at = case.outputs[tensor.name], "{}.outputs.{}".format(where, tensor.name[:80])
+            # the manifest has the outputs' shapes for the optimum only
             wanted = (_OPEN,) * len(tensor.shape) if case.shapes else tensor.shape
-            if found.dtype != tensor.dtype or not _matches(found.shape, wanted):
+            if found.dtype != tensor.dtype or not matches_shape(found.shape, wanted):
                 fail(at, "type and shape differ from the output's")
             self._array(found.blob, tensor.dtype, found.shape, at)
 
@@ -941,12 +956,13 @@ class Manifest:
                 fail("engines", "a bundle of TensorRT engines needs this field")
             return
         segments = [segment for segment in self.segments() if segment.device != CPU]
+        # engines for several cores may have the same bytes, and so one entry
         cores: Dict[str, Set[Optional[int]]] = {}
         for segment in segments:
             cores.setdefault(segment.engine, set()).add(segment.core)
-        stray = sorted(set(self.engines) - set(cores))
-        if stray:
-            fail("engines." + stray[0], "no segment uses this engine")
+        unused = sorted(set(self.engines) - set(cores))
+        if unused:
+            fail("engines." + unused[0], "no segment uses this engine")
         for segment in segments:
             at, entry = "engines." + segment.engine, self.engines.get(segment.engine)
             if entry is None:
@@ -954,10 +970,11 @@ class Manifest:
             loadable = entry.kind == "loadable"
             if entry.dla_core not in cores[segment.engine] or (loadable and segment.core is None):
                 fail(at + ".dla_core", "its segment runs on {}".format(segment.device))
-            fed = {io.name for io in entry.inputs}
-            if not set(segment.inputs) <= fed:
+            engine_inputs = {io.name for io in entry.inputs}
+            if not set(segment.inputs) <= engine_inputs:
                 fail(at, "its segment has other inputs")
-            if fed - set(segment.inputs):
+            # TensorRT refuses to run with an input that has no address
+            if engine_inputs - set(segment.inputs):
                 fail(at, "one of its inputs has no source")
             if not set(segment.outputs) <= {io.name for io in entry.outputs}:
                 fail(at, "it lacks an output of its segment")
@@ -966,8 +983,10 @@ class Manifest:
         if requires.backend != self.backend:
             fail("requires.backend", "the manifest's is {!r}".format(self.backend[:80]))
         used = {segment.core for segment in self.segments()}
+        # not the reverse: the reference backend emulates the cores of its segments
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
+        # a Python part runs in PyTorch and needs no ONNX Runtime
         on_cpu = any(self.blobs[segment.engine].kind == "engine" for segment in self.on_cpu())
         if requires.cpu != on_cpu:
             fail("requires.cpu", "true if ONNX Runtime runs segments on the CPU, and only then")
@@ -993,7 +1012,7 @@ class Manifest:
             if found is None:
                 fail(where + ".labels", "the first output is not one class per input")
             rows, classes = found
-            if len(case.labels) != rows or max(case.labels) >= classes:
+            if len(case.labels) != rows or any(label >= classes for label in case.labels):
                 fail(where + ".labels", "expected {} numbers below {}".format(rows, classes))
 
     def _blob(self, name: str, where: str, *kinds: str) -> None:
@@ -1012,7 +1031,7 @@ def _same_names(given: Iterable[str], tensors: Sequence[TensorEntry], where: str
         fail(where, "expected {}".format(", ".join(sorted(name[:80] for name in expected))))
 
 
-def _matches(found: Sequence[int], wanted: Sequence[int]) -> bool:
+def matches_shape(found: Sequence[int], wanted: Sequence[int]) -> bool:
     """Returns True if sizes equal the wanted sizes; an open wanted size matches any."""
     pairs = zip(found, wanted)  # noqa: B905 (Python 3.8)
     return len(found) == len(wanted) and all(want in (_OPEN, size) for size, want in pairs)
@@ -1028,6 +1047,7 @@ def parse(data: bytes) -> Manifest:
         fail("manifest.json", "{} bytes are too many".format(len(data)))
     document = parse_json(data, "manifest.json")
     schema = document.get("schema") if isinstance(document, dict) else None
+    # before the fields: those of another version would give errors that mislead
     if schema not in SCHEMAS:
         raise DeviceError(
             "the bundle's schema is {!r}, but this edgekit_device reads {}".format(

@@ -55,12 +55,14 @@ def context_bytes(
     for engine, device in segments:
         entry = entries.get(engine)
         if entry is not None and entry.kind == "plan":
+            # by engine: lanes may use the same engine, which needs its memory once
             needs.setdefault(device, {})[engine] = entry.device_bytes
     found = {}
     for device, sizes in needs.items():
-        known = [align(nbytes) for nbytes in sizes.values() if nbytes is not None]
-        if len(known) == len(sizes):
-            found[device] = max(known) if shared else sum(known)
+        known_sizes = [align(nbytes) for nbytes in sizes.values() if nbytes is not None]
+        # one unknown size makes the device's sum unknown
+        if len(known_sizes) == len(sizes):
+            found[device] = max(known_sizes) if shared else sum(known_sizes)
     return found
 
 
@@ -68,6 +70,7 @@ def memory_need(manifest: Manifest) -> MemoryNeed:
     """Returns the memory that a bundle's engines need, before any engine is loaded."""
     segments = manifest.segments()
     sizes = {weight.digest: weight.bytes for weight in manifest.weights.values()}
+    # by digest: weights and engines that several parts use are stored once
     sizes.update({segment.engine: manifest.blobs[segment.engine].bytes for segment in segments})
     runs = [(segment.engine, segment.device) for segment in segments]
     contexts = context_bytes(runs, manifest.engines, shared=manifest.memory.shared)

@@ -103,6 +103,7 @@ class MessageReader:
             Closed: The connection has ended, or more descriptors came than messages may have.
             BlockingIOError: No bytes are available.
         """
+        # space for one descriptor too many, so that it is noticed and not cut off
         space = socket.CMSG_SPACE((_MAX_DESCRIPTORS + 1) * 4)
         try:
             data, rights, flags, _ = peer.recvmsg(65536, space, socket.MSG_CMSG_CLOEXEC)
@@ -113,10 +114,13 @@ class MessageReader:
         for level, kind, value in rights:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 numbers = array.array("i")
+                # a message that was cut off may end inside a number
                 numbers.frombytes(value[: len(value) - len(value) % 4])
                 self.descriptors += numbers
+        # descriptors that the kernel dropped, or that no request may bring
         if flags & socket.MSG_CTRUNC or len(self.descriptors) > _MAX_DESCRIPTORS:
             raise Closed("too many descriptors")
+        # a stream socket gives no bytes only at its end
         if not data:
             raise Closed("it closed the connection")
         self._data += data
@@ -130,6 +134,7 @@ class MessageReader:
         if len(self._data) < 4:
             return None
         (size,) = _LENGTH.unpack_from(self._data)
+        # before the memory is filled: the peer chooses the length
         if not 0 < size <= self.most:
             raise Closed("a header of {} bytes".format(size))
         if len(self._data) < 4 + size:
@@ -222,14 +227,17 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.settimeout(timeout_s)
     try:
+        # a file with another type has no server, whatever connect would report
         if stat.S_ISSOCK(os.stat(str(path)).st_mode):
             name, folder = short_path(path)
             _connect(peer, name, timeout_s)
             return peer
+    # refused: a socket that an ended server left behind
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         pass
     except OSError as error:
         peer.close()
+        # a full queue and a timeout mean a busy server; other errors mean a lack of permission
         timed_out = isinstance(error, (socket.timeout, BlockingIOError))
         raise DeviceError(
             "cannot connect to the server's socket: {}".format(error),
@@ -274,6 +282,7 @@ def exchange(
     data = pack(request)
     try:
         sent = send_with(peer, data, descriptors)
+        # descriptors are sent with the first byte, never twice
         if sent < len(data):
             peer.sendall(data[sent:], socket.MSG_NOSIGNAL)
         message = reader.wait(peer)
@@ -331,6 +340,7 @@ def send_request(
     reader = MessageReader()
     try:
         return exchange(kind, peer, reader, Request(op))
+    # the server ended meanwhile, as if none had run
     except Closed:
         return None
     finally:
@@ -349,11 +359,13 @@ def server_folder(app_folder: Path) -> Path:
     """Returns the folder with the socket, lock and log of an app's server: the app's folder, or a
     folder in the account's runtime folder (else /tmp) if the disk is read-only.
     """
+    # client and server compute the same folder, so they find each other without a setting
     if os.access(str(app_folder), os.W_OK):
         return app_folder
     account = os.geteuid()
     runtime = Path("/run/user/{}".format(account))
     base = runtime if os.access(str(runtime), os.W_OK) else Path("/tmp")
+    # short (sun_path), and different for apps of the same name in other roots
     name = hashlib.sha256(os.fsencode(str(app_folder.resolve()))).hexdigest()[:16]
     return base / "edgekit-{}-{}".format(account, name)
 

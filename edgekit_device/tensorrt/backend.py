@@ -82,6 +82,7 @@ def open_engines(
     whole = [segment for segment in manifest.segments() if segment.device != CPU]
     every = whole if segments is None else segments
     memory = MemoryPlan.of(manifest) if memory is None else memory
+    # a dict by key: an engine that several segments or lanes use is opened once
     for key, segment in {(segment.engine, segment.device): segment for segment in every}.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
@@ -91,14 +92,15 @@ def open_engines(
         profiled = profile is not None
         engines[key], names = _open_plan(checked, segment, runtimes, profiled, values, memory)
         used.setdefault(digest, names)
+    # only now is the largest need of all engines known
     memory.open()
     taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now, so its names are unknown; and engines
     # of other variants take other weights
-    known = None not in used.values() and {segment.engine for segment in whole} <= set(
+    names_are_known = None not in used.values() and {segment.engine for segment in whole} <= set(
         digest for digest, _ in engines
     )
-    unused = sorted(set(manifest.weights) - taken) if known else []
+    unused = sorted(set(manifest.weights) - taken) if names_are_known else []
     if unused:
         raise DeviceError(
             "no engine uses these weights: {}".format(listed([repr(name[:80]) for name in unused])),
@@ -154,11 +156,14 @@ def _open_plan(
         if release is not None:
             full = read_full_plan(release, digest, runtimes.record_name(choice.flavour))
         if full is not None:
+            # a stored plan has no signature, so none of its code may run except the bundle's own
+            # plugins
             bare = replace(choice, host_code=choice.host_code and entry.plugins_embedded)
             loaded = runtimes.load(full, bare, segment.core, digest, spare=True)
             if loaded is not None:
                 names = None
                 break
+        # the signed plan, also if the stored plan is damaged or refused
         loaded = runtimes.load(data, choice, segment.core, digest)
         if loaded is None:
             continue
@@ -169,8 +174,9 @@ def _open_plan(
         break
     if loaded is None:
         raise runtimes.failure()
+    # before a context exists: wrong types or shapes would make the engine write past buffers
     check_io(loaded.engine, [*entry.inputs, *entry.outputs], digest)
-    own = memory.engine(loaded, runtimes.cuda(), segment.device)
+    engine_memory = memory.engine(loaded, runtimes.cuda(), segment.device)
     engine = TensorRTEngine(
         loaded,
         runtimes.cuda(),
@@ -178,7 +184,7 @@ def _open_plan(
         entry.outputs,
         profile=profile,
         notes=([choice.note] if choice.note else []) + memory.notes,
-        memory=own,
+        memory=engine_memory,
     )
     return engine, names
 
@@ -192,10 +198,12 @@ def _refit(
 ) -> List[str]:
     """Refits an engine; ``values`` keeps the weights, which are read and hashed only once."""
     weights = checked.manifest.weights
+    # several engines take the same weights, which are read and hashed only once
     if not values:
         values.update({name: weight_array(checked, weight) for name, weight in weights.items()})
-    own = {name: values[key] for name, key in entry.weights.items() if key in values}
-    names = refit(loaded.trt, loaded.engine, {**values, **own}, where=digest)
+    # an engine's own names of weights, if the parser counted them
+    by_engine_name = {name: values[key] for name, key in entry.weights.items() if key in values}
+    names = refit(loaded.trt, loaded.engine, {**values, **by_engine_name}, where=digest)
     return [entry.weights.get(name, name) for name in names]
 
 
@@ -231,6 +239,8 @@ def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> 
         if error.code == "engine.serialization" and recorded[:2] < _FIRST_HEADER:
             return recorded
         raise
+    # both are signed or recorded at the build: if they differ, the plan is not the one that was
+    # built
     if not same_version(version, recorded):
         raise DeviceError(
             "the plan is from TensorRT {}, but its manifest says {}".format(

@@ -20,6 +20,7 @@ _FAULTS: Dict[str, str] = {}
 
 # TensorRT keeps a pointer to a process's first logger until its end
 _REFERENCES: List[Any] = []
+# an endless stream of errors must not fill the memory
 _MOST_ERRORS = 100
 _SHOWN_LINES = 20
 _SHOWN = 3
@@ -106,6 +107,7 @@ def find_module(flavour: str) -> Optional[Any]:
         module = _import(FLAVOURS[flavour])
         # a namespace package, or a package without its library, has no Runtime
         if not hasattr(module, "Runtime"):
+            # as if it were missing: the caller tries the next flavour
             raise ImportError("it has no Runtime")
     except Exception as error:  # its __init__ loads libraries: ImportError, OSError, and others
         lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -119,6 +121,8 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # the module is there, but something that it imports is missing: that is the reason to
+        # report
         if error.name != name:
             raise
         # NVIDIA's wheels have the module under this name, and a separate package renames it
@@ -152,6 +156,7 @@ def make_logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
         def log(self, severity: Any, msg: str) -> None:
             try:
                 callback(str(severity.name), str(msg))
+            # an exception must not pass through TensorRT's C++ frames
             except Exception:
                 return
 
@@ -205,6 +210,7 @@ class ErrorListener:
     """
 
     def __init__(self, trt: Any) -> None:
+        # TensorRT may log any number of lines; the last ones explain a failure
         self.lines: Deque[Tuple[str, str]] = deque(maxlen=_SHOWN_LINES)
         self.logger = make_logger(trt, self._log)
         self.recorder, self.recorded = make_recorder(trt)
@@ -243,24 +249,27 @@ def explain(
         where: The place in the message.
         hint: The hint if the messages match no known error.
     """
+    # the recorder has codes, the logger often repeats the same text with a prefix
     texts = [_clean(text) for _, text in recorded]
     for severity, text in lines:
-        said = _clean(text)
-        if "ERROR" in severity and not any(said in known or known in said for known in texts):
-            texts.append(said)
+        reason = _clean(text)
+        if "ERROR" in severity and not any(reason in known or known in reason for known in texts):
+            texts.append(reason)
     reasons = "; ".join(texts[:_SHOWN])[:_MOST_TEXT]
     for pattern, known, remedy in _KNOWN:
         if any(re.search(pattern, text) for text in texts):
             code, hint = known, remedy
             break
     else:
+        # a text that no pattern knows: the recorder's code may still classify it
         for name, _ in recorded:
             code = _BY_CODE.get(name, code)
     warnings: List[str] = [_clean(text) for severity, text in lines if severity == "WARNING"]
+    # TensorRT reports some refusals only as warnings
     if warnings and not texts:
         hint = "; ".join(filter(None, [hint, "TensorRT's warnings: " + warnings[-1][:200]]))
-    said = reasons or "TensorRT gave no reason"
-    message = "{}: {}".format(what, said)
+    reason = reasons or "TensorRT gave no reason"
+    message = "{}: {}".format(what, reason)
     return DeviceError(message, code=code, where=where, hint=hint)
 
 

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import (
-    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -44,9 +43,6 @@ from edgekit_device.tensorrt.sizes import (
     host_values,
     is_on_host,
 )
-
-if TYPE_CHECKING:
-    pass
 
 #: NumPy's names by DataType's; NumPy has no name for other types.
 NUMPY_TYPES = {
@@ -103,6 +99,7 @@ def describe_io(engine: Any, context: Any, name: str, scale: Optional[float] = N
     shape = tuple(int(size) for size in engine.get_tensor_shape(name))
     if format == "LINEAR" or -1 in shape:
         return IoEntry(name, dtype, shape, format, _dense_strides(dtype, shape), scale)
+    # only the context knows the padding of a DLA's formats
     strides = _strides(engine, context, name, dtype, format)
     return IoEntry(name, dtype, shape, format, strides, scale)
 
@@ -115,9 +112,9 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
     """
     inputs, outputs = io_names(engine)
     faults = []
-    known = {io.name for io in wanted}
+    manifest_names = {io.name for io in wanted}
     for name in inputs + outputs:
-        if name not in known:
+        if name not in manifest_names:
             faults.append("the manifest has no {!r}".format(name[:80]))
     for io in wanted:
         if io.name not in inputs + outputs:
@@ -129,6 +126,7 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
         if -1 in shape and len(shape) == len(declared):
             # a dynamic axis takes the manifest's size, within the profile
             declared = tuple(-1 if s == -1 else w for s, w in zip(shape, declared))  # noqa: B905
+        # an unknown format cannot be compared; ``check_strides`` still finds another layout
         format = _format(engine, io.name) or io.format
         for what, found, said in (
             ("type", NUMPY_TYPES.get(kind, kind), io.dtype),
@@ -165,6 +163,7 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
     for io in wanted:
         if -1 in tuple(engine.get_tensor_shape(io.name)):
             continue
+        # number of steps along each axis: the stride of an axis with one step is never used
         sizes = list(io.shape)
         if io.format != "LINEAR":
             sizes = list(as_nchw(io.shape))
@@ -208,6 +207,7 @@ def _strides(engine: Any, context: Any, name: str, dtype: str, format: str) -> T
     # leading axes that the tensor lacks have one element: any stride is valid
     found = [0] * (4 - len(found)) + found[-4:]
     if format in _INNERMOST:
+        # TensorRT's stride along C counts vectors, the manifest's counts channels
         found[1] = size
     return tuple(found)
 
@@ -347,10 +347,12 @@ class TensorRTEngine:
         self._profiles = Profiles(engine, self.inputs)
         self._host = {io.name for io in (*inputs, *outputs) if is_on_host(engine, io.name)}
         self._slots: List[_ContextSlot] = []
+        # guards idle slots and the counts of contexts; notified when a slot becomes idle
         self._lock = threading.Condition()
         #: Number of contexts of each profile, and the profiles limited to a single context.
         self._made: Dict[int, int] = {}
         self._alone: Set[int] = set()
+        # a caller asks for its own run's time while other threads run, too
         self._times = threading.local()
         self._profiler: Any = None
         self._layers: Optional[LayerTimes] = None
@@ -361,6 +363,7 @@ class TensorRTEngine:
         self._give(first)
         self.unsized: Tuple[str, ...] = ()
         if not self._host:
+            # with every input's shape set, a remaining -1 depends on values
             self._largest(first.context, 0)
             self.unsized = tuple(
                 io.name for io in outputs if -1 in tuple(first.context.get_tensor_shape(io.name))
@@ -389,21 +392,24 @@ class TensorRTEngine:
         TensorRT writes on the host.
         """
         profile, shapes = self._profiles.of(feeds)
+        # host copies and leases that the device still reads; released after the stream has finished
         keep: List[Any] = []
         marks = self.cuda.marks
         with self._slot(profile) as slot:
+            # a trace reads its events after many runs, so each run of a trace has its own pair
             begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
             try:
                 results = self._bind(slot, feeds, shapes, keep, where)
                 self.cuda.record(begin, slot.stream)
                 called = time.perf_counter()
                 if not slot.context.execute_async_v3(slot.stream):
-                    lacking = [
+                    # the allocator's own error is the cause; TensorRT reports only the failed run
+                    allocation_errors = [
                         output.error for output in slot.sized.values() if output.error is not None
                     ]
                     raise (
-                        lacking[0]
-                        if lacking
+                        allocation_errors[0]
+                        if allocation_errors
                         else self._loaded.listener.error(_FAILED, "engine.failed", where)
                     )
                 if marks is not None:
@@ -411,6 +417,7 @@ class TensorRTEngine:
                 self.cuda.record(end, slot.stream)
                 self.cuda.synchronize(slot.stream)
                 self._times.ms = self.cuda.elapsed_ms(begin, end)
+                # outputs whose shape TensorRT reported during the run
                 for io in self.outputs:
                     if io.name not in results:
                         results[io.name] = slot.sized[io.name].tensor(io)
@@ -437,6 +444,8 @@ class TensorRTEngine:
             )
         profile, shapes = self._profiles.of(feeds)
         keep: List[Any] = []
+        # a caller holds several engines' contexts at once: waiting for a block that it holds itself
+        # would never end
         with self._slot(profile, wait=False) as slot:
             results = self._bind(slot, feeds, shapes, keep, where)
             self.cuda.synchronize(slot.stream)
@@ -454,6 +463,7 @@ class TensorRTEngine:
         keep: List[Any],
         where: str,
     ) -> Dict[str, Tensor]:
+        # shapes and host values first: the shapes of outputs follow from these
         for io in self.inputs:
             if io.name in self._profiles.dynamic:
                 self._shape(slot, io.name, shapes[io.name], where)
@@ -462,6 +472,7 @@ class TensorRTEngine:
                 address = host_values(io, value, keep).ctypes.data
             else:
                 place = 0
+                # memory of the largest size, which frames of all shapes reuse
                 if io.name in slot.most and not isinstance(value, DeviceTensor):
                     lease = self._feeder.device.take(io_bytes(now), slot.most[io.name])
                     keep.append(lease)
@@ -471,6 +482,7 @@ class TensorRTEngine:
         results: Dict[str, Tensor] = {}
         for io in self.outputs:
             shape = tuple(int(size) for size in slot.context.get_tensor_shape(io.name))
+            # of another rank: ``final_shape`` raises the error
             if -1 in shape and len(shape) == len(io.shape):
                 self._allocate_later(slot, io.name, where)
                 continue
@@ -480,6 +492,7 @@ class TensorRTEngine:
         return results
 
     def _allocate_later(self, slot: _ContextSlot, name: str, where: str) -> None:
+        # a context keeps its allocator: set once, then cleared for every run
         sized = slot.sized.get(name)
         if sized is None:
             sized = slot.sized[name] = SizedOutput(self._loaded.trt, self._feeder.device)
@@ -547,9 +560,11 @@ class TensorRTEngine:
                     if slot.profile == profile:
                         self._slots.remove(slot)
                         return slot
+                # a profile limited to one context is waited for; others get a new context
                 if profile not in self._alone or not waits:
                     break
                 self._lock.wait()
+        # without the lock: making a context takes long and must not stop other threads
         try:
             return self._make(profile)
         except DeviceError:
@@ -573,7 +588,8 @@ class TensorRTEngine:
             raise listener.error("TensorRT created no execution context", "tensorrt.no-memory")
         slot = _ContextSlot(self.cuda, context)
         context.error_recorder = listener.recorder
-        # the first context has profile 0 by default
+        # the first context has profile 0 by default; the switch goes to the stream of later runs,
+        # as the guide asks (10.7, section 9.4)
         if profile or (self._made and self._profiles.dynamic):
             if not context.set_optimization_profile_async(profile, slot.stream):
                 self._end(slot)
@@ -599,12 +615,14 @@ class TensorRTEngine:
         """
         engine = self._loaded.engine
         for name in self._profiles.dynamic:
+            # (min, opt, max)
             most = engine.get_tensor_profile_shape(name, profile)[2]
             context.set_input_shape(name, tuple(int(size) for size in most))
         found = {}
         for io in (*self.inputs, *self.outputs):
             if -1 in tuple(engine.get_tensor_shape(io.name)):
                 shape = tuple(int(size) for size in context.get_tensor_shape(io.name))
+                # without outputs whose size depends on values: these have no largest size here
                 if -1 not in shape:
                     found[io.name] = io_bytes(at_shape(io, shape))
         return found
@@ -615,6 +633,7 @@ class TensorRTEngine:
         self.cuda.destroy_stream(slot.stream)
 
     def __del__(self) -> None:
+        # __init__ may have failed before it made the list
         for slot in getattr(self, "_slots", []):
             try:
                 self._end(slot)

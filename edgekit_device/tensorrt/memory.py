@@ -40,6 +40,7 @@ def most_device_bytes(engine: Any) -> int:
     """Returns the same for any weight budget: before a budget is set, ``device_bytes`` does not
     include the memory for streaming (section 6.18).
     """
+    # absent before 10.1
     return device_bytes(engine) + int(getattr(engine, "weight_streaming_scratch_memory_size", 0))
 
 
@@ -70,6 +71,7 @@ def given_memory(tensor: Any) -> GivenMemory:
             "{} is no tensor on the GPU".format(type(tensor).__name__),
             'pass such as torch.empty(BYTES, dtype=torch.uint8, device="cuda")',
         )
+    # the interface: None means C-contiguous
     if about.get("strides") is not None:
         raise _invalid("the tensor is not contiguous", "pass a tensor of one dimension")
     import numpy as np
@@ -116,6 +118,7 @@ class SharedMemory:
         with self._turn:
             if align(nbytes) <= self.nbytes:
                 return
+            # the caller's memory was divided when the first engines opened, and cannot grow
             if self._given:
                 raise DeviceError(
                     "an engine needs {:,} bytes of device memory, but {:,} of those that were "
@@ -162,6 +165,7 @@ class SharedMemory:
             yield address
         finally:
             with self._turn:
+                # a block from before a ``reserve`` is too small for later runs
                 block = self._blocks.get(address)
                 if block is None or block.nbytes >= self.nbytes:
                     self._free.append(address)
@@ -180,6 +184,7 @@ class SharedMemory:
                         hint="load the model without device_memory for CUDA graphs",
                     )
                 self._turn.wait()
+            # the caller's memory, or an idle block
             if self._free:
                 return self._free.pop()
             made = DeviceBuffer(self._cuda, self.nbytes)
@@ -218,6 +223,7 @@ class EngineMemory:
         """
         if self._shared is None:
             made = self._engine.create_execution_context()
+        # contexts without memory: each run lends a block before it is enqueued
         elif hasattr(self._trt, "ExecutionContextAllocationStrategy"):  # since 10.0
             strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
             made = self._engine.create_execution_context(strategy)
@@ -225,6 +231,7 @@ class EngineMemory:
             made = self._engine.create_execution_context_without_device_memory()
         if cached and made is not None:
             with self._lock:
+                # only once: the limits of all contexts together must not exceed the device's
                 cache, self._cache_left = self._cache_left, 0
             if cache:
                 made.persistent_cache_limit = cache
@@ -311,6 +318,7 @@ class MemoryPlan:
             DeviceError: "engine.failed" if TensorRT refuses the budget; "memory.small".
         """
         self._cuda = cuda
+        # first: the budget changes the memory that a context needs
         self._set_budget(loaded)
         # a single engine cannot share
         alone = self._devices.count(device) < 2 or not self._settings.shared
@@ -330,6 +338,7 @@ class MemoryPlan:
             for pool in self._pools.values():
                 pool.open()
         elif self._pools and not self._cut:
+            # once: afterwards contexts use their parts of the memory
             self._cut = True
             self._split_given(self._given)
 
@@ -362,6 +371,7 @@ class MemoryPlan:
         most = cuda.persistent_cache()
         if not most:
             self._note("deploy.memory.persistent_cache has no effect: this GPU has no such cache")
+        # an equal part for the first context of each engine
         return int(most * part) // max(len(self._devices), 1)
 
     def _set_budget(self, loaded: LoadedPlan) -> None:
@@ -384,6 +394,7 @@ class MemoryPlan:
         budget = min(wanted, whole)
         loaded.listener.forget()
         engine.weight_streaming_budget_v2 = budget
+        # the setter gives no result: a refusal shows only in the value
         if int(engine.weight_streaming_budget_v2) != budget:
             raise loaded.listener.error(
                 "TensorRT does not take a budget of {:,} bytes of {:,} for weights".format(

@@ -28,7 +28,9 @@ _OTHERS = (
     (0, b"version https://git-lfs", "a Git LFS pointer: fetch the file itself"),
 )
 _ONNX_IR_VERSION = 0x08  # the first field of an ONNX file, as a varint
+# far above today's IR versions; a byte below 128 is a whole varint
 _MOST_IR_VERSION = 64
+# ModelProto's largest field number: functions
 _MOST_FIELD = 25
 
 
@@ -44,6 +46,7 @@ def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
             "engine.serialization" for a header that this loader does not know.
     """
     head = bytes(data[:HEADER_BYTES])
+    # a short file that begins like a plan was cut off; other short files are of another kind
     if not head or (len(head) < HEADER_BYTES and _TAG.startswith(head[: len(_TAG)])):
         raise DeviceError(
             "the plan is cut off: it has {} bytes".format(len(head)),
@@ -52,7 +55,7 @@ def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
             hint="copy it again, or build it again",
         )
     if not head.startswith(_TAG):
-        found = _name(head)
+        found = _file_kind(head)
         raise DeviceError(
             "not a TensorRT plan{}".format(", but apparently " + found if found else ""),
             code="engine.not-a-plan",
@@ -73,7 +76,7 @@ def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
     return tuple(head[24:28])
 
 
-def _name(head: bytes) -> Optional[str]:
+def _file_kind(head: bytes) -> Optional[str]:
     for offset, mark, name in _OTHERS:
         if head[offset : offset + len(mark)] == mark:
             return name

@@ -71,7 +71,7 @@ def plugin_files(
         with _LOCK:
             if entry.library is not None and entry.library not in _HELD:
                 with map_os_errors(entry.name):
-                    _HELD[entry.library] = _in_memory(read(entry.library))
+                    _HELD[entry.library] = _write_memory_file(read(entry.library))
         found.append(PluginFile(entry, _HELD.get(entry.library or "")))
     return tuple(found)
 
@@ -116,20 +116,22 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
         trt.init_libnvinfer_plugins(logger, "")
     if not plugins:
         return
+    # the process's registry, which all runtimes of the module share
     registry = trt.get_plugin_registry()
     with _LOCK:
         loaded = _LOADED.setdefault(trt, {})
         for plugin in plugins:
             if plugin.path is not None and plugin.path not in loaded:
+                # the difference tells which creators are this library's, for the error below
                 before = set(list_creators(registry))
                 _load(registry, plugin, where)
                 loaded[plugin.path] = tuple(c for c in list_creators(registry) if c not in before)
-    known = list_creators(registry)
+    creators = list_creators(registry)
     for plugin in plugins:
         entry = plugin.entry
-        if Creator(entry.operator, entry.version, entry.namespace) not in known:
-            own = loaded[plugin.path] if plugin.path is not None else None
-            raise _no_creator(entry, known, own, where)
+        if Creator(entry.operator, entry.version, entry.namespace) not in creators:
+            library_creators = loaded[plugin.path] if plugin.path is not None else None
+            raise _no_creator(entry, creators, library_creators, where)
 
 
 def list_creators(registry: Any) -> List[Creator]:
@@ -148,9 +150,10 @@ def list_creators(registry: Any) -> List[Creator]:
     ]
 
 
-def _in_memory(data: Buffer) -> str:
+def _write_memory_file(data: Buffer) -> str:
     handle = memory_file()
     view = memoryview(data)
+    # os.write may write less than it is given (POSIX)
     while view:
         view = view[os.write(handle, view) :]
     return "/proc/self/fd/{}".format(handle)
@@ -159,17 +162,20 @@ def _in_memory(data: Buffer) -> str:
 def _load(registry: Any, plugin: PluginFile, where: str) -> None:
     path, name = str(plugin.path), plugin.entry.name
     try:
+        # RTLD_NOW resolves every symbol here, with a message; RTLD_LOCAL keeps its symbols from
+        # other libraries
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
-        said = str(error).replace(path, name)
-        if said.startswith(name + ": cannot open"):
+        # the path is this process's descriptor, which no user knows
+        reason = str(error).replace(path, name)
+        if reason.startswith(name + ": cannot open"):
             # glibc skips a file for another machine as if it were missing
-            said = name + " is built for another processor than this board's"
+            reason = name + " is built for another processor than this board's"
         raise DeviceError(
-            "the plugin's library cannot be loaded: {}".format(said),
+            "the plugin's library cannot be loaded: {}".format(reason),
             code="plugin.load",
             where=where,
-            hint=_load_remedy(said),
+            hint=_load_remedy(reason),
         ) from error
     # IPluginRegistry.load_library exists since 8.6
     dynamic = any(hasattr(library, entry) for entry in ENTRY_POINTS)
@@ -219,14 +225,16 @@ def _no_creator(
 def nearest_creator(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
     """Returns the creator with the most similar name; None if no name is similar."""
     names: Set[str] = {creator.name for creator in known}
+    # case counts in TensorRT's names, but not for a suggestion
     folded = {name.casefold(): name for name in sorted(names)}
     found = [wanted.name] if wanted.name in names else []
     found += [folded[n] for n in difflib.get_close_matches(wanted.name.casefold(), folded, n=1)]
     if not found:
         return None
-    alike = [creator for creator in known if creator.name == found[0]]
+    same_name = [creator for creator in known if creator.name == found[0]]
+    # of one name, the creator that differs least
     return max(
-        alike,
+        same_name,
         key=lambda creator: (
             creator.namespace == wanted.namespace,
             creator.version == wanted.version,

@@ -82,6 +82,7 @@ def refit_weights(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeig
     """
     listener = ErrorListener(trt)
     refitter = _refitter(trt, engine, listener, where)
+    # BF16 comes back as "uint16" here and gets its own name below
     names = {number: name for name, number in _TYPES.items()}
     found: Dict[str, RefitWeight] = {}
     for name in refitter.get_all_weights():
@@ -171,6 +172,7 @@ def full_plan(
         # it is undocumented if an engine keeps BuilderFlag.EXCLUDE_LEAN_RUNTIME
         if compatible and not lean:
             config.set_flag(flags.EXCLUDE_LEAN_RUNTIME)
+        # without it a plan with weights is not refittable again (since 10.14)
         if hasattr(flags, "INCLUDE_REFIT"):
             config.set_flag(flags.INCLUDE_REFIT)
         plan = engine.serialize_with_config(config)
@@ -187,6 +189,7 @@ def _refitter(trt: Any, engine: Any, listener: ErrorListener, where: str) -> Any
     except Exception as error:  # pybind11 raises if the factory returns no object
         listener.lines.append(("ERROR", str(error)))
         refitter = None
+    # an engine that is not refittable may give an object and only log an error
     if refitter is None or any("ERROR" in severity for severity, _ in listener.lines):
         raise listener.error(
             "the engine cannot be refitted",
@@ -234,7 +237,7 @@ def _set_weights(
             continue
         listener.forget()
         try:
-            weights = _weights(trt, array, kind)
+            weights = make_weights(trt, array, kind)
         except Exception as error:  # the bindings raise an error for types that the release lacks
             faults.append("{!r}: TensorRT rejects {} here ({})".format(name[:80], kind, error))
             continue
@@ -257,8 +260,11 @@ def _fit_array(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray,
     given = str(array.dtype)
     cast = _CAST.get((given, kind))
     if cast is not None:
+        # only where the engine's type asks for it: the array is copied
         array = _clamp(array, cast)
     found = _TYPES.get(str(array.dtype), given)
+    # before 10.0 the release does not report the engine's type; set_named_weights then checks the
+    # count
     if kind is not None and (found, array.size) != (kind, count):
         return (
             array,
@@ -267,6 +273,7 @@ def _fit_array(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray,
                 name[:80], array.size, found, count, kind
             ),
         )
+    # TensorRT gets the address alone and reads in C order
     return np.ascontiguousarray(array), found, ""
 
 
@@ -276,6 +283,7 @@ def _clamp(array: np.ndarray, dtype: str) -> np.ndarray:
 
     kind = np.dtype(dtype)
     info: Any = np.iinfo(kind) if kind.kind == "i" else np.finfo(kind)
+    # a wider type holds every value
     if array.dtype.itemsize > kind.itemsize:
         array = np.clip(array, info.min, info.max)
     return array.astype(kind)
@@ -289,9 +297,11 @@ def _prototype(refitter: Any, name: str) -> Tuple[Any, Any]:
     return str(prototype.dtype.name), int(prototype.size)
 
 
-def _weights(trt: Any, array: np.ndarray, kind: str) -> Any:
+def make_weights(trt: Any, array: np.ndarray, kind: str) -> Any:
+    """Returns TensorRT's Weights over an array's memory; ``kind`` is DataType's name."""
     if kind != "BF16":
         return trt.Weights(array)
+    # NumPy has no bfloat16, so the type is given beside the address
     return trt.Weights(trt.DataType.BF16, array.ctypes.data, array.size)
 
 
@@ -327,6 +337,7 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
     folder = release / _FOLDER
     try:
         owners = trusted_owners(release)
+        # lstat: a link could lead to files of another account
         if not is_owned(os.lstat(str(folder)), owners):
             return None
         facts = read_owned(folder / (_plan_stem(engine, tensorrt) + ".json"), owners)
@@ -336,6 +347,7 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
         record = read(RefittedPlan, parse_json(bytes(facts), "refitted"))
     except (OSError, DeviceError):
         return None
+    # the digest also detects a file that was cut off or damaged
     return plan if record == RefittedPlan(engine, tensorrt, sha256(plan)) else None
 
 

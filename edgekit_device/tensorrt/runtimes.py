@@ -43,6 +43,7 @@ from edgekit_device.tensorrt.bindings import (
 from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 from edgekit_device.versions import Version, parse_version, same_version, show
 
+# by a plan's major: later majors that run it according to the guide, but not to the support matrix
 _LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
 _FOLDERS = (
     "/usr/lib/aarch64-linux-gnu",
@@ -52,6 +53,7 @@ _FOLDERS = (
     "/opt/tensorrt/lib",
     "/usr/local/lib",
 )
+# the real file's name has three parts; the links to it have one or none
 _LEAN = re.compile(r"libnvinfer_lean\.so\.(\d+\.\d+\.\d+)\Z")
 _LARGE_BYTES = 256 << 20  # from this size a plan is streamed, so that it is not in memory twice
 
@@ -68,6 +70,7 @@ class Log(trt.ILogger):
         if "ERROR" in severity.name:
             said.append(str(msg))
 log = Log()
+# without a driver this logs an error and returns an object whose use ends the process
 runtime = trt.Runtime(log)
 if said:
     print(json.dumps({"error": said[0]}))
@@ -124,6 +127,8 @@ def runtime_choices(
     Raises:
         DeviceError: "engine.version" or "engine.host-code".
     """
+    # an embedded runtime or plugin library is code of the bundle: only a trusted signature allows
+    # it
     carries = lean_embedded or plugins_embedded
     found = [
         RuntimeChoice(flavour, host_code=version_compatible and carries and trusted)
@@ -143,6 +148,8 @@ def runtime_choices(
                 )
                 for f in later
             ]
+        # a runtime of exactly this version needs no embedded code, so this is an error only without
+        # one
         if not found and later:
             raise DeviceError(
                 "the plan contains its own runtime, and no trusted signature covers it",
@@ -153,6 +160,7 @@ def runtime_choices(
                 ),
             )
     else:
+        # load_runtime needs an installed runtime, and it may not be older than the plan
         library = find_lean(plan) if later else None
         if library is not None:
             host_code = plugins_embedded and trusted
@@ -183,6 +191,7 @@ def _later_flavours(plan: Version, installed: Mapping[str, Version]) -> List[str
             found.append((0, flavour))
         elif version[0] in _LATER_MAJORS.get(plan[0], ()):
             found.append((1, flavour))
+    # a stable sort: within a major the order of the loop stays
     return [flavour for _, flavour in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -219,6 +228,7 @@ def lean_library(
         folders: Folders to search first.
         listing: Output of ``ldconfig -p``; None to run it.
     """
+    # a dict as an ordered set: the first folder that has the version wins
     seen: Dict[Path, None] = {}
     search_path = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for folder in [*folders, *map(Path, search_path), *map(Path, _FOLDERS)]:
@@ -229,6 +239,7 @@ def lean_library(
         if arrow and name.startswith("libnvinfer_lean.so"):
             seen[Path(target.strip())] = None
     for path in seen:
+        # a link such as libnvinfer_lean.so.10 may lead to any release of its major
         real = Path(os.path.realpath(str(path)))
         match = _LEAN.match(real.name)
         if match and parse_version(match.group(1)) == tuple(version[:3]) and real.is_file():
@@ -237,9 +248,10 @@ def lean_library(
 
 
 def _ldconfig() -> str:
+    # an account's PATH may lack the sbin folders
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [program, "-p"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -249,7 +261,7 @@ def _ldconfig() -> str:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        return done.stdout.decode("utf-8", "replace")
+        return process.stdout.decode("utf-8", "replace")
     return ""
 
 
@@ -285,6 +297,7 @@ def check_board(
             continue
         if name == "tensorrt" and same_version(parse_version(built), parse_version(here)):
             continue
+        # bounded: the fingerprint comes from a bundle
         differ.append("{}: built on {!r}, but this is {!r}".format(name, built[:80], here[:80]))
     if differ:
         raise DeviceError(
@@ -381,6 +394,7 @@ def deserialize(
             ``load_plugins``.
     """
     listener = ErrorListener(trt)
+    # load_runtime returns another Runtime; its parent must outlive it
     parent = runtime = trt.Runtime(listener.logger)
     _check_log(listener, "TensorRT's runtime failed to start", where)
     if choice.library is not None:
@@ -409,6 +423,7 @@ def deserialize(
     runtime.error_recorder = listener.recorder
     # the runtime's own registry falls back to this registry
     load_plugins(trt, listener.logger, plugins, where)
+    # messages about plugins must not become the reason of a refused plan
     listener.forget()
     reader = _make_reader(trt, plan) if len(plan) >= large else None
     try:
@@ -501,6 +516,7 @@ def start_runtime(module: Any, folder: Optional[Path] = None) -> Cuda:
     try:
         cuda = open_cuda()
     except DeviceError as error:
+        # other errors, such as a lack of memory, do not mean that the GPU is missing
         if error.code not in ("cuda.no-driver", "cuda.no-device"):
             raise
         raise DeviceError(error.message, code="board.no-gpu", hint=error.hint) from error
@@ -509,19 +525,21 @@ def start_runtime(module: Any, folder: Optional[Path] = None) -> Cuda:
             key = _start_key(module)
             record = None if folder is None else load(_Started, folder / _START_RECORD)
             modules = {} if record is None else record.modules
-            known = {name: value for name, value in modules.items() if value}
-            if known.get(module.__name__) != key:
+            # an empty key (unknown boot or file) does not show that a start was tested
+            recorded = {name: value for name, value in modules.items() if value}
+            if recorded.get(module.__name__) != key:
                 _try_start(module.__name__)
-                _write_record(folder, dict(known, **{module.__name__: key}))
+                _write_record(folder, dict(recorded, **{module.__name__: key}))
             _KNOWN[module.__name__] = 1
     return cuda
 
 
 def _try_start(name: str) -> None:
+    # an embedded interpreter has no program to start a child with
     if not sys.executable:
         return
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             child_argv(_START_CODE, name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -540,18 +558,24 @@ def _try_start(name: str) -> None:
         raise DeviceError(
             "cannot start a child process: {}".format(error), code="board.io", where=name
         ) from error
-    if done.returncode < 0:
+    # subprocess gives the negative number of the signal that ended the child
+    if process.returncode < 0:
         raise DeviceError(
-            "the process that starts {} ends with {}".format(name, _signal_name(-done.returncode)),
+            "the process that starts {} ends with {}".format(
+                name, _signal_name(-process.returncode)
+            ),
             code="tensorrt.crashed",
             where=name,
             hint="its version may not fit the driver: check edgekit doctor",
         )
-    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    lines = process.stdout.decode("utf-8", "replace").strip().splitlines()
     try:
+        # libraries may print their own lines before the answer
         answer = json.loads(lines[-1])
     except (IndexError, ValueError):
-        output = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        output = process.stderr.decode("utf-8", "replace").strip().splitlines() or [
+            "no reason given"
+        ]
         raise DeviceError(
             "{} failed to start: {}".format(name, output[-1][:300]),
             code="tensorrt.failed",
@@ -577,6 +601,7 @@ def _signal_name(number: int) -> str:
 def _start_key(module: Any) -> str:
     """Returns a key that changes with the boot (the driver's state) and with the module's file."""
     try:
+        # a repaired or upgraded package has another file, perhaps with the same version
         stamp = Path(str(module.__file__)).stat().st_mtime_ns
     except (OSError, AttributeError):
         return ""
@@ -647,7 +672,7 @@ class Runtimes:
             DeviceError: "board.no-tensorrt", "engine.version" or "engine.host-code".
         """
         if not self._modules:
-            faults = [
+            import_faults = [
                 "{}: {}".format(FLAVOURS[f], find_fault(f)) for f in FLAVOURS if find_fault(f)
             ]
             raise DeviceError(
@@ -655,7 +680,7 @@ class Runtimes:
                 code="board.no-tensorrt",
                 where=where,
                 hint="apt-get install python3-libnvinfer, or run the container with "
-                "--runtime nvidia ({})".format("; ".join(faults)),
+                "--runtime nvidia ({})".format("; ".join(import_faults)),
             )
         return runtime_choices(
             version,
@@ -664,6 +689,7 @@ class Runtimes:
             lean_embedded=entry.lean_embedded,
             plugins_embedded=entry.plugins_embedded,
             trusted=trusted,
+            # a library that the user put into ROOT comes before the system's
             find_lean=lambda wanted: lean_library(wanted, [self._root / "lib"]),
             where=where,
         )
@@ -676,14 +702,14 @@ class Runtimes:
         """
         module = self._modules[choice.flavour]
         self._cuda = start_runtime(module, self._root if self._root.is_dir() else None)
-        said: List[str] = []
+        errors: List[str] = []
         runtime = module.Runtime(
             make_logger(
-                module, lambda severity, text: said.append(text) if "ERR" in severity else None
+                module, lambda severity, text: errors.append(text) if "ERR" in severity else None
             )
         )
         # a Runtime that could not be made must not be used
-        return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
+        return wanted if not errors and wanted < int(runtime.num_DLA_cores) else None
 
     def load(
         self,
@@ -704,6 +730,8 @@ class Runtimes:
         module = self._modules[choice.flavour]
         folder = self._root if self._root.is_dir() else None
         self._cuda = start_runtime(module, folder)
+        # TensorRT unpacks an embedded runtime into a file: not in the folder that all accounts
+        # share
         temporary = None
         if folder is not None and choice.host_code:
             temporary = folder / "tmp"
@@ -721,6 +749,7 @@ class Runtimes:
                 plugins=self._plugins,
             )
         except DeviceError as error:
+            # a missing GPU, driver or memory would stop every other way as well
             if family(error.code) not in ("engine", "plugin"):
                 raise
             if not spare:
@@ -738,6 +767,7 @@ class Runtimes:
     def failure(self) -> DeviceError:
         """Returns the most reliable way's error, with the errors of other ways in the hint."""
         first, *others = self._errors
+        # refusals of other ways no longer matter: the plan runs
         self._errors = []
         messages = [
             "{}".format(error.message) for error in others if error.message != first.message

@@ -21,7 +21,7 @@ from edgekit_device.cuda.memory import (
     io_bytes,
 )
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import IoEntry
+from edgekit_device.protocol.manifest import IoEntry, matches_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,7 @@ def is_on_host(engine: Any, name: str) -> bool:
     try:
         return str(engine.get_tensor_location(name).name) == "HOST"
     except TypeError:  # the lean runtime's module of 8.6 lacks the enum's type
+        # in 8.6 only shape tensors are on the host
         return bool(engine.is_shape_inference_io(name))
 
 
@@ -42,7 +43,8 @@ def final_shape(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
         DeviceError: "engine.io" if it is unknown, or differs from its fixed sizes.
     """
     shape = tuple(int(size) for size in found)
-    if not (_fits(io, shape) and min(shape, default=0) >= 0):
+    # a negative size would make the buffer too small
+    if not (matches_shape(shape, io.shape) and min(shape, default=0) >= 0):
         raise DeviceError(
             "{!r} has the shape {} for these inputs instead of {}".format(
                 io.name[:80], list(shape), list(io.shape)
@@ -54,13 +56,7 @@ def final_shape(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
     return shape
 
 
-def _fits(io: IoEntry, shape: Sequence[int]) -> bool:
-    """Returns True if a shape has the rank and the fixed sizes of a tensor."""
-    pairs = zip(io.shape, shape)  # noqa: B905 (Python 3.8)
-    return len(io.shape) == len(shape) and all(want in (-1, have) for want, have in pairs)
-
-
-class _Given:
+class _OutputMemory:
     """The memory that an output allocator gave in this run, and the shape that it received."""
 
     def __init__(self, device: BufferPool) -> None:
@@ -72,6 +68,8 @@ class _Given:
     def take(self, size: int) -> int:
         # the library calls this: an exception would be lost, or end the process
         try:
+            # address 0 means a failure (guide 10.7, section 9.5): an empty output needs an address,
+            # too
             self.lease = self._device.take(max(int(size), 1))
         except DeviceError as error:
             self.error = error
@@ -92,33 +90,33 @@ class SizedOutput:
     def __init__(self, trt: Any, device: BufferPool) -> None:
         class Allocator(trt.IOutputAllocator):  # type: ignore[misc]
             # reference counting alone never frees a class, so it must not hold device memory
-            def __init__(self, given: _Given) -> None:
+            def __init__(self, memory: _OutputMemory) -> None:
                 trt.IOutputAllocator.__init__(self)
-                self.given = given
+                self.memory = memory
 
             def reallocate_output(self, name: str, memory: Any, size: int, alignment: int) -> int:
-                return self.given.take(size)
+                return self.memory.take(size)
 
             def reallocate_output_async(
                 self, name: str, memory: Any, size: int, alignment: int, stream: Any
             ) -> int:
-                return self.given.take(size)
+                return self.memory.take(size)
 
             def notify_shape(self, name: str, shape: Any) -> None:
-                self.given.shape = tuple(int(each) for each in shape)
+                self.memory.shape = tuple(int(each) for each in shape)
 
         self._device = device
-        self._given = _Given(device)
-        self.allocator = Allocator(self._given)
+        self._memory = _OutputMemory(device)
+        self.allocator = Allocator(self._memory)
 
     def begin(self) -> None:
         """Discards the previous run's tensor, which may still be in use."""
-        self._given.forget()
+        self._memory.forget()
 
     @property
     def error(self) -> Optional[DeviceError]:
         """The error of a failed allocation in this run; None without."""
-        return self._given.error
+        return self._memory.error
 
     def tensor(self, io: IoEntry) -> DeviceTensor:
         """Returns the output after the run.
@@ -126,12 +124,15 @@ class SizedOutput:
         Raises:
             DeviceError: "engine.io" if TensorRT reported no shape, or a wrong shape.
         """
-        given = self._given
-        shape = final_shape(io, given.shape)
+        # once per run: the caller owns the memory afterwards
+        memory = self._memory
+        shape = final_shape(io, memory.shape)
         # TensorRT may need no memory for an empty output
-        lease = given.lease or self._device.take(1)
+        lease = memory.lease or self._device.take(1)
+        # a lease copies all its bytes to the host: only the tensor's, however much TensorRT asked
+        # for
         nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
-        given.forget()
+        memory.forget()
         return DeviceTensor(
             lease.ptr, nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
         )
@@ -165,7 +166,7 @@ class Profiles:
                 )
             shapes[io.name] = tuple(feeds[io.name].shape)
         for io in self._inputs:
-            if not _fits(io, shapes[io.name]):
+            if not matches_shape(shapes[io.name], io.shape):
                 raise _shape_error(io, shapes[io.name], list(io.shape))
         if not self.dynamic:
             return 0, shapes
@@ -194,6 +195,7 @@ def host_values(io: IoEntry, value: Tensor, keep: List[Any]) -> np.ndarray:
     import numpy as np
 
     array = value.numpy() if isinstance(value, DeviceTensor) else np.asarray(value)
+    # TensorRT reads the address later: ``keep`` holds the array until the run is over
     made: np.ndarray = np.ascontiguousarray(convert(array, io.dtype, None, io.scale, io.name))
     keep.append(made)
     return made

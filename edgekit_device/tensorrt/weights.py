@@ -87,9 +87,11 @@ def fold_batch_norm(
 
     if len({array.size for array in arrays}) != 1:
         raise ValueError("a BatchNormalization's parameters differ in size")
+    # mixed types: the importer converts all four to float32
     kind = kinds[0] if len(set(kinds)) == 1 else None
     narrow = _NARROW.get(kind or "", _round_float32)
     scale, bias, mean, variance = (_to_float32(*pair) for pair in zip(arrays, kinds))  # noqa: B905
+    # a variance of 0 or below gives infinity or NaN here as in the importer, without a warning
     with np.errstate(all="ignore"):
         small = _to_float32(narrow(np.array(epsilon, np.float32)), kind)
         factor = narrow(scale / np.sqrt(variance + small))
@@ -100,6 +102,7 @@ def _to_float32(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
     import numpy as np
 
     if kind == "bfloat16":
+        # a bfloat16 is the upper half of a float32
         return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return array.astype(np.float32)
 
@@ -114,6 +117,7 @@ def _round_float16(array: np.ndarray) -> np.ndarray:
     """Returns the nearest float16; ties away from zero."""
     import numpy as np
 
+    # float64 holds every float32 exactly, so that a tie is recognised
     sizes = np.abs(array.astype(np.float64))
     # value of the last bit: 10 bits below the first bit, and 2**-24 for subnormal numbers
     bits = np.ldexp(1.0, np.maximum(np.frexp(sizes)[1] - 11, -24))
@@ -126,6 +130,8 @@ def _round_bfloat16(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     bits = np.ascontiguousarray(array).view(np.uint32)
+    # adding just below half of the last kept bit, plus that bit, rounds ties to even without
+    # branches
     even = (bits >> np.uint32(16)) & np.uint32(1)
     rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)
     return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
@@ -183,6 +189,7 @@ def _read(
         graphs = [value for number, value in fields(memoryview(model)) if number == 7]
         if not graphs:
             raise ValueError("it has no graph")
+        # protobuf: of a field that is not repeated, the last one counts
         reader.graph(as_bytes(graphs[-1]))
     except (ValueError, IndexError, struct.error) as error:
         raise DeviceError(
@@ -210,6 +217,7 @@ class _WeightReader:
             elif number == 5:
                 tensor = read_tensor(as_bytes(value))
                 tensors[tensor.name] = tensor
+                # only wanted tensors are decoded: a model may be larger than the memory
                 if tensor.name in self.wanted:
                     self.found[tensor.name] = decode_tensor(tensor, self.folder)
         for node in _sort_nodes(nodes):
@@ -219,6 +227,7 @@ class _WeightReader:
                 self.batch_norm(node, tensors)
             elif node.op == "ConstantOfShape":
                 self.constant_of_shape(node)
+            # names of a body are unique in the whole model (ONNX), and the counters continue inside
             for body in _BODIES.get(node.op, ()):
                 for graph in node.attributes.get(body, {}).get(6, [])[-1:]:
                     self.graph(as_bytes(graph))
@@ -240,6 +249,7 @@ class _WeightReader:
                 numbers: List[int] = []
                 for number in values.get(3 if kind == "value_int" else 8, []):
                     numbers += [number] if isinstance(number, int) else list(varints(number))
+                # protobuf writes a negative integer as a varint of 64 bits
                 array = np.array(numbers, np.uint64).view(np.int64)
                 self.found[name] = array[-1] if kind == "value_int" else array
 
@@ -248,10 +258,12 @@ class _WeightReader:
         if len(parameters) < _PARAMETERS:
             return  # the importer folds only this graph's initializers
         # scale and then bias, each under its older and its newer name, and by its node
+        # the counters advance for every node, wanted or not
         names = [
             (self._next(_BATCH_NORM), self._next(_REFITTABLE), what + node.outputs[0])
             for what in ("batch-norm-scale:", "batch-norm-bias:")
         ]
+        # folding is the costly part: not for nodes whose weights the engine has
         if not any(self.wanted.intersection(keys) for keys in names):
             return
         epsilon = _read_floats(node.attributes.get("epsilon", {}).get(2, []))
@@ -310,27 +322,32 @@ def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
     """Yields nodes after the nodes that they read, else in file order (depth first, as in the
     importer).
     """
+    # the last writer of a name; ONNX graphs have one only
     writer = {name: position for position, node in enumerate(nodes) for name in node.outputs}
-    done: Set[int] = set()
+    yielded: Set[int] = set()
     for first in range(len(nodes)):
+        # a stack instead of recursion: a deep network exceeds Python's limit
         stack = [(first, False)]
         visiting: Set[int] = set()
         while stack:
             position, ready = stack.pop()
-            if position in done:
+            if position in yielded:
                 continue
             if ready:
-                done.add(position)
+                yielded.add(position)
                 yield nodes[position]
                 continue
             if position in visiting:
                 raise ValueError("its nodes form a cycle")
             visiting.add(position)
+            # found again after all of its inputs' writers
             stack.append((position, True))
             before = [writer[name] for name in nodes[position].inputs if name in writer]
-            stack += [(each, False) for each in reversed(before) if each not in done]
+            # reversed, so that the first input's writer is visited first
+            stack += [(each, False) for each in reversed(before) if each not in yielded]
 
 
 def _read_floats(values: List[Value]) -> List[float]:
+    # packed or single, floats are little-endian
     raw = b"".join(as_bytes(value).tobytes() for value in values)
     return [number for (number,) in struct.iter_unpack("<f", raw)]

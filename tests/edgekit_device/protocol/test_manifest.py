@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgekit_device.arrays.onnx_file import read_engine
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import parse
+from edgekit_device.protocol.manifest import nbytes, parse
 from tests.bundles.bundle_toys import artefacts, toy_bundle
 from tests.tries import tries
 
@@ -106,6 +106,25 @@ def test_a_golden_case_may_be_of_one_lane() -> None:
     document["golden"][0]["lane"] = last
     found = parse(json.dumps(document).encode()).golden
     assert [case.lane for case in found] == [last, None]
+
+
+def test_a_batch_of_no_inputs_has_no_labels() -> None:
+    document, empty, x = copy.deepcopy(GOOD), "ab" * 32, "cd" * 32
+    taken, given = document["inputs"][0], document["outputs"][0]
+    given["shape"] = [0, 10]
+    given["strides"] = [40, 4]
+    document["blobs"][empty] = {"bytes": 0, "kind": "golden"}
+    document["blobs"][x] = {"bytes": nbytes("float32", tuple(taken["shape"])), "kind": "sample"}
+    for case in document["golden"]:
+        case["outputs"][given["name"]].update(shape=[0, 10], blob=empty)
+    sample = {"inputs": {taken["name"]: x}, "outputs": {given["name"]: empty}, "labels": []}
+    facts = {"metric": "top1_accuracy", "source": "", "synthetic": False, "min": None}
+    document["samples"] = {**facts, "cases": [sample]}
+    manifest = parse(json.dumps(document).encode())
+    assert manifest.samples is not None
+    assert manifest.samples.cases[0].labels == ()
+    sample["labels"] = [1]
+    assert refused(document).where == "samples.cases[0].labels"
 
 
 @pytest.mark.parametrize("case", FAULTS)

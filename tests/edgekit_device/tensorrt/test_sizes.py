@@ -114,8 +114,8 @@ def test_no_memory_for_such_an_output_is_the_calls_error(here: Here, tmp_path: P
         raise DeviceError("the device is full", code="cuda.no-memory")
 
     with here.monkeypatch.context() as patch:
-        given = model.engine._slots[0].sized["y"].allocator.given
-        patch.setattr(given, "_device", SimpleNamespace(take=full))
+        memory = model.engine._slots[0].sized["y"].allocator.memory
+        patch.setattr(memory, "_device", SimpleNamespace(take=full))
         with pytest.raises(DeviceError) as caught:
             model({"x": x})
         assert caught.value.code == "cuda.no-memory"
