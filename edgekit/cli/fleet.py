@@ -212,8 +212,8 @@ def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
 
     def met(number: int, frame: object) -> None:
         stopping.met = True
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         say("pausing after the boards in progress; press Ctrl-C again to leave at once")
 
     for number in numbers:

@@ -298,7 +298,7 @@ def trace_command(
         print_json(traced)
         return
     # each source with its placement, once for all its processes, and those
-    for _, group in groupby(traced.processes, lambda one: (one.source, one.pid // 100)):
+    for _, group in groupby(traced.processes, lambda process: (process.source, process.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
         print(printable(f"{own[0].source}: {own[0].alignment}{together}", 300))

@@ -625,7 +625,9 @@ def _plain_list(value: Any) -> Any:
         return value.tolist()
     if not isinstance(value, list | tuple):
         return value
-    return [_plain_values(one) if isinstance(one, Mapping) else _plain_list(one) for one in value]
+    return [
+        _plain_values(item) if isinstance(item, Mapping) else _plain_list(item) for item in value
+    ]
 
 
 def _merge(base: Mapping[str, Any], over: dict[str, Any]) -> dict[str, Any]:

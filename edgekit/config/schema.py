@@ -770,7 +770,7 @@ def _form(value: object) -> str:
     if isinstance(value, dict | Section):
         return "mapping"
     if isinstance(value, list | tuple):
-        ranges = value and all(isinstance(one, dict | Section) for one in value)
+        ranges = value and all(isinstance(item, dict | Section) for item in value)
         return "ranges" if ranges else "list"
     return "text" if isinstance(value, str) else "size"
 

@@ -183,7 +183,7 @@ def _module_totals(
             net,
             layer_times(traces[0]),
             measured_parts(traces[0], BOARD_MEASURED),
-            {one.name for one in booked if not one.predicted_us},
+            {layer.name for layer in booked if not layer.predicted_us},
         )
     return list(planned_modules(placed, net, judgement(context), context.target, measured))
 
@@ -242,12 +242,12 @@ def _foreign_sources(
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
         monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
-        said = (warning for warning in monitor.warnings if warning != FIRST_LOAD)
-        notes += [f"{files.tegrastats.name}: {one}" for one in said]
+        warnings = (warning for warning in monitor.warnings if warning != FIRST_LOAD)
+        notes += [f"{files.tegrastats.name}: {warning}" for warning in warnings]
         if context is not None:
             reason, differences = compare_with_target(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
-            notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
+            notes += [f"{files.tegrastats.name}: {reason}" for reason in reasons]
         processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
         wall = monitor_wall(monitor)
         start = min((sample.t_s for sample in monitor.samples), default=0.0)

@@ -203,6 +203,7 @@ class Pipeline:
         if "deploy" in self.log.names:
             self.boards.begin()  # a board's error is raised when the board is used
         if "plan" in self.log.names:
+            # wrong options are refused before the model is loaded
             check_requested(self.context)
         if "calibrate" in self.log.names:
             check_configuration(self.context)
@@ -257,6 +258,7 @@ class Pipeline:
             *required_steps(
                 "check",
                 "rewrite",
+                # without a check's suggestions: they need the search that the next step does anyhow
                 check=lambda run, record: record_check(run, record, verdict(run.context)),
             )
         )
@@ -399,6 +401,7 @@ class Pipeline:
             self.boards.begin()
             bundle = read_bundle(self.context, file)
             for client in self.boards.clients():
+                # a bundle that one board cannot run is refused before any board is changed
                 check_bundle(self.boards, client, bundle.manifest)
 
             def install(run: Run, record: StepRecord) -> Run:
@@ -418,6 +421,8 @@ class Pipeline:
         own = backend_for(self.context, self.boards) == "reference"
 
         def offered(run: Run, client: BoardClient) -> tuple[str | None, Bundle | None]:
+            # a board's engines differ by its TensorRT: only this machine's bundle can be made
+            # without it
             if own:
                 bundle = run.bundle_for(client)
                 return bundle.digest, bundle
@@ -440,6 +445,7 @@ class Pipeline:
                     bundle_for, run.log, always=run.context.force, put_back=run.again
                 )
             except BoardError as failed:
+                # a board's engines keep the scales and precisions that suited the old weights
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     calibrated = scales(run.context) is not None
                     failed.hint = hint_for_other_weights(weights, calibrated=calibrated)
@@ -469,7 +475,7 @@ class Pipeline:
             accuracy=new.accuracy,
             figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
-            releases=tuple(one.row() for one in run.found.deploy),
+            releases=tuple(release.row() for release in run.found.deploy),
         )
 
     def refit_bundle(self, weights: Path) -> Bundle:
@@ -604,6 +610,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())
+            # the builds have mostly the same weights: their sum would count each several times
             count, tensors = max(count, differ), max(tensors, len(after))
             # an unchanged bundle is not installed
             bundles[built.key] = bundle if before != after else old

@@ -104,6 +104,7 @@ class StepLog:
         self.progress.begin(number, max(len(self.names), number), name)
         try:
             yield step
+        # also KeyboardInterrupt: the record has the step that Ctrl-C ended
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             why = error.message if isinstance(error, EdgekitError) else ""

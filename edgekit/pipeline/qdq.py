@@ -207,7 +207,7 @@ def to_qdq_document(
         tensorrt=context.tensorrt,
         method=found.method,
         data=found.data,
-        opset=next(one.version for one in lowered.proto.opset_import if not one.domain),
+        opset=next(opset.version for opset in lowered.proto.opset_import if not opset.domain),
         activations=activations,
         weights=nodes.count("QuantizeLinear") - activations,
         casts=nodes.count("Cast"),

@@ -161,10 +161,10 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
         return _why_modules(pipeline, layer)
 
     def ask(context: Context) -> tuple[Why, str]:
-        for one in plan(context).left:
-            if one.name == name:
+        for left in plan(context).left:
+            if left.name == name:
                 raise UsageError(
-                    f"the module {one.module!r} is left out of the network, and has no place",
+                    f"the module {left.module!r} is left out of the network, and has no place",
                     code="layer.left",
                     where=layer,
                     hint="ask for a layer, or give leave without it",

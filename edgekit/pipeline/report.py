@@ -146,15 +146,15 @@ def run_document(
     check, bench = require_result(found.check), require_result(found.bench)
     releases = [
         RunRelease(
-            board=one.board,
-            release=one.release,
-            digest=one.digest,
-            bytes_sent=one.bytes_sent,
-            previous=one.previous,
-            taken_back=one.taken_back,
-            notes=one.notes,
+            board=release.board,
+            release=release.release,
+            digest=release.digest,
+            bytes_sent=release.bytes_sent,
+            previous=release.previous,
+            taken_back=release.taken_back,
+            notes=release.notes,
         )
-        for one in found.deploy
+        for release in found.deploy
     ]
     return RunDocument(
         schema="edgekit.run/1",

@@ -173,5 +173,5 @@ def hinting_page(known: Path) -> Iterator[None]:
             again = (
                 f"rebuild the page of the last run with: edgekit report {shlex.quote(str(known))}"
             )
-            error.hint = "; ".join(one for one in (error.hint, again) if one)
+            error.hint = "; ".join(hint for hint in (error.hint, again) if hint)
         raise

@@ -254,7 +254,7 @@ def _facts(result: Result, what: str) -> Mapping[str, object]:
 
 def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:
     found = (value(result) for result in results)
-    return list(dict.fromkeys(str(one) for one in found if one is not None))
+    return list(dict.fromkeys(str(name) for name in found if name is not None))
 
 
 def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
@@ -345,12 +345,12 @@ def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> l
 
 def _shared_note(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Returns a note on results that are on both sides, possibly under different names."""
-    shared = [one for one in b if any(is_same_measurement(one, other) for other in a)]
+    shared = [run for run in b if any(is_same_measurement(run, other) for other in a)]
     if not shared:
         return []
     if len(shared) == len(b) == len(a):
         return ["A and B are the same measurement"]
-    return [f"both sides contain {', '.join(sorted({one.label for one in shared}))}"]
+    return [f"both sides contain {', '.join(sorted({run.label for run in shared}))}"]
 
 
 def compare(

@@ -82,7 +82,7 @@ def _select_word(
             found = store.results(name=name, board=board, limit=1, skip=skip, trials=False)
         else:
             some = store.results(name=name, board=board, limit=skip + 2, trials=False)
-            found = [one for one in some if not is_same_measurement(one, but)][skip : skip + 1]
+            found = [row for row in some if not is_same_measurement(row, but)][skip : skip + 1]
         return _require_results(found, f"{word}{_conditions_text(name, board, but)}", store)
     if match := _IDS.fullmatch(word):
         first, last = int(match[1]), int(match[2] or match[1])

@@ -127,7 +127,7 @@ def jobs(where: str, board: str | None = None, **settings: Any) -> Jobs:
     """
     with contextlib.ExitStack() as stack:
         found = _connect_boards(stack, where, board, **settings)
-        return Jobs(tuple(one.board for one in found))
+        return Jobs(tuple(row.board for row in found))
 
 
 def watch_job(

@@ -118,8 +118,8 @@ def request_from_boards(
         )
         boards += [(where, board, len(found) > 1) for board in found]
 
-    def request(one: tuple[str, Board, bool]) -> BoardAnswer[_Found]:
-        where, board, several = one
+    def request(named: tuple[str, Board, bool]) -> BoardAnswer[_Found]:
+        where, board, several = named
         name, again, reached = board.name, addresses.command_words(where, board, several), False
         try:
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:

@@ -120,6 +120,7 @@ def _build_engines(context: Context) -> tuple[Artefacts, bool]:
     )
     stored = store_artefacts(cache, found)
     cache.keep("build", key, stored)
+    # read back: the weights are memory maps of the cache from now on
     return load_artefacts(cache, stored, plugins) or found, True
 
 
@@ -196,6 +197,7 @@ def measured_accuracy(
         scores=context.file.accuracy.scores,
         detection=output_decoding(context),
     )
+    # part of the inputs does not show how many the data have
     if part is None:
         context.session.read = found.count
     gate = context.file.accuracy
@@ -242,6 +244,7 @@ def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivi
             ),
         )
 
+    # all inputs keep the key of an analysis without a limit
     key = build_key(context), inputs_identity(context), *([] if part is None else [part])
     return context.stored(Sensitivity, "sensitivity", compute, *key)
 
@@ -276,7 +279,7 @@ def proposed_layers(
 
     def compute() -> Proposal:
         found = measured_sensitivity(ranking, ranked).impacts
-        impacts = [one for one in found if not int8.isdisjoint(one.layers)]
+        impacts = [impact for impact in found if not int8.isdisjoint(impact.layers)]
         builds = TrialBuilds.that_miss(context, bounds.tried, metric, minimum)
         trials = 0
         best: int | None = None
@@ -338,6 +341,8 @@ class TrialBuilds:
         """
         from edgekit.reference.proposal import reaches
 
+        # ends: with enough inputs `part` is None, and these are all that the accuracy was measured
+        # on
         while True:
             builds = cls(context, most)
             if builds.part is None:
@@ -351,6 +356,7 @@ class TrialBuilds:
         """Returns the accuracy of the plan's build with these layers in FP16."""
         from edgekit.reference.proposal import with_fp16
 
+        # the build itself on all inputs, which the gate has measured
         if not layers and self.part is None and context is self._context:
             return accuracy(context)
         context.update(0, 0, text)
@@ -417,6 +423,7 @@ def with_nearest_method(context: Context) -> Context:
     def compute() -> _TriedMethods:
         builds = TrialBuilds.that_miss(context, bounds.tried, gate.metric, gate.min)
         found = {}
+        # the method in use comes first: its build is in the cache
         for name in (first, *(name for name in METHODS if name != first)):
             other = context
             if name != first:
@@ -436,6 +443,7 @@ def with_nearest_method(context: Context) -> Context:
     by_gate = choice_by_gate(tried.methods, first, gate.metric, gate.min)
     chosen = method_choice(context)
     if chosen is not None and by_gate.method != first:
+        # the gate overrules the choice that this note reports
         context.session.withdraw(choice_note(chosen))
     compared = counted(chosen.inputs, "input") if chosen else ""
     context.note(
@@ -619,4 +627,4 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
     ).found
     context.session.read = stored[0].inputs
     data = inputs_text(context)
-    return tuple(replace(one, data=data, note=approximation_note(one, data)) for one in stored)
+    return tuple(replace(row, data=data, note=approximation_note(row, data)) for row in stored)

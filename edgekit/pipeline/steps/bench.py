@@ -168,7 +168,7 @@ def bench_frames(context: Context) -> bytes | None:
         raise DataError("the file contains no input", code="data.empty", where=str(path))
     if len(found) == 1:
         return write_npz(dict(found[0]))
-    return write_npz({name: np.stack([one[name] for one in found]) for name in found[0]})
+    return write_npz({name: np.stack([frame[name] for frame in found]) for name in found[0]})
 
 
 def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
@@ -277,8 +277,10 @@ class NewestMeasurement:
             return None
         settings, given = known["settings"], known["given"]
         names = [name for name, own in self._settings.items() if settings.get(name) != own]
+        # a setting may differ only if it was a command's option then and is none now
         if any(name not in given or name in self._given for name in names):
             return None
+        # the user edited the section since
         if names and known["file"] != self._file:
             return None
         try:
@@ -385,7 +387,7 @@ def infer(
 
 def _route_note(manifest: Manifest, inputs: Mapping[str, np.ndarray]) -> str:
     """Returns the bundle's variant that the loader runs for these inputs, and its padding."""
-    known = {name for one in manifest.every_variant for name in one.values}
+    known = {name for variant in manifest.every_variant for name in variant.values}
     sizes = {name: value.shape for name, value in inputs.items() if name not in known}
     values = {n: tuple(np.ravel(v).tolist()) for n, v in inputs.items() if n in known}
     route = Router(manifest.name, manifest.every_variant, manifest.padding).route(sizes, values)
@@ -459,15 +461,18 @@ def bench(
         target=target,
         config=context.config.path,
     )
+    # the reference runs the engine of a range in FP32 (`build_open`)
     if taken is not None and taken.ranged and backend == "reference":
         document = document.model_copy(update={"precision": "fp32"})
     if (monitor := monitor_from_log(cache, document)) is not None:
         document = document.model_copy(update={"monitor": monitor})
+        # clocks and temperatures of the log may make the measurement invalid
         document = with_verdict(document, target, MeasurementLimits())
     trace = trace_document(
         placed,
         measured,
         dla_cores=target.dla.cores,
+        # after a rollback the board runs another network's layers
         network=network(of) if back is None else None,
         name=context.file.name,
     )
@@ -567,9 +572,9 @@ def _allows_padding(context: Context, sizes: Sizes, manifest: Manifest | None) -
     return any(
         all(
             len(size) == len(most) > 0 and size[0] < most[0] and size[1:] == most[1:]
-            for size, most in ((sizes[name], whole) for name, whole in {**own, **one}.items())
+            for size, most in ((sizes[name], whole) for name, whole in {**own, **bucket}.items())
         )
-        for one in (own, *request.buckets)
+        for bucket in (own, *request.buckets)
     )
 
 
@@ -597,10 +602,11 @@ def _context_for(context: Context, source: Path, manifest: Manifest | None) -> C
         found = members(source, net.inputs[0])
     shapes = {name: found[name].shape for name in net.inputs if name in found}
     ranks = {name: len(net.tensors[name].shape) for name in shapes}
+    # an array without the batch axis
     if shapes and all(len(shape) + 1 == ranks[name] for name, shape in shapes.items()):
-        one = {name: (1, *shape) for name, shape in shapes.items()}
+        rows = {name: (1, *shape) for name, shape in shapes.items()}
         with suppress(UsageError):  # a single row is a batch of 1, if that is planned
-            return _context_at(context, one, source, manifest)
+            return _context_at(context, rows, source, manifest)
     # samples along a further axis, or rows of a batch, have the first shape
     if not shapes or any(len(shape) != ranks[name] for name, shape in shapes.items()):
         return context

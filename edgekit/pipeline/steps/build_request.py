@@ -96,6 +96,7 @@ def make_build_request(
     else:
         lanes = _range_lanes(context, opened, profiles, values, strong)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
+    # the plan is of the network without its Q/DQ nodes
     if opened is not None and has_qdq(opened):
         used.add("int8")  # TensorRT reads Q/DQ nodes only then
     individual = file.build.refit if isinstance(file.build.refit, list) else []
@@ -218,10 +219,12 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     from edgekit.tensorrt.requests import requested_lanes
 
     scales = plan_scales(context)
+    # a strongly typed network has its scales in its own Q/DQ nodes
     given = None if strong else (scales.scales if scales else {})
     types = strong and context.file.precision != "fp32"
     given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
+    # the same cuts of a file with Q/DQ nodes, or with a refit's weights
     if given_model is not parts.model:
         parts = cut_segments(given_model, network(context), plan(context))
     return requested_lanes(parts, context.file.build.mode, given)
@@ -305,6 +308,7 @@ def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[G
             GoldenSpec(GOLDEN_SEED, ranges, None, other)
             for other in golden_shapes(profiles, network_sizes(context))
         ]
+    # plans that share the frames place layers differently, so each rounds in its own way
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 
@@ -327,6 +331,7 @@ def check_requested(context: Context) -> None:
 def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     """Refuses settings of the section ``build`` that the plan's engines cannot have, and notes the
     settings that are dropped.
+
     Args:
         context: The configuration.
         profiles: As in ``make_build_request``.
@@ -339,7 +344,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
         return
     # settings that edgekit chooses are noted when TensorRT builds
     dropped = _decide(context, profiles).dropped
-    context.note(*(one.why for one in dropped if one.key in keys))
+    context.note(*(setting.why for setting in dropped if setting.key in keys))
 
 
 def _set_keys(context: Context) -> list[str]:
@@ -390,6 +395,7 @@ def memory_settings(context: Context) -> MemorySettings:
     memory = context.file.deploy.memory
     weights = memory.weights_mib
     if isinstance(weights, int):
+        # MiB to bytes
         weights <<= 20
     budget = AUTOMATIC if weights == "auto" else weights
     return MemorySettings(memory.shared, float(memory.persistent_cache), budget)
@@ -556,6 +562,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
     if dla:
         require_cores(client.name, probe, context.target, dla)
     build = context.file.build
+    # in a hybrid engine TensorRT drives the DLA; loadables are run with cuDLA
     if dla and build.mode != "hybrid":
         require_cudla(client.name, probe, f"build.mode: {build.mode} builds DLA loadables")
 

@@ -132,10 +132,11 @@ def bundle_samples(
     if found is None:
         return None
     numbers, cases, labels = [0] * len(found.cases), [*found.cases], [*(found.labels or ())]
-    for number, one in enumerate(built.variants, 1):
+    # 0 is the configuration's own shape
+    for number, variant in enumerate(built.variants, 1):
         own = None
-        if not one.profiles:
-            own = _shape_samples(one.context, others[number] if others[1:] else None)
+        if not variant.profiles:
+            own = _shape_samples(variant.context, others[number] if others[1:] else None)
         if own is not None:
             numbers += [number] * len(own.cases)
             cases += own.cases
@@ -163,6 +164,7 @@ def _shape_samples(context: Context, other: Model | None) -> BundleSamples | Non
         return None
     net = network(context)
     names, tensors = list(net.outputs), net.tensors
+    # the original, so that an error of a rewrite shows as well
     fp32 = model_session(other or source(context), outputs=names)
     cases = []
     feeds = (
@@ -209,6 +211,7 @@ def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bund
         _digest(signing.public_key),
         used_rewrites(context).record.to_json(),
         health_key(context),
+        # the rest of `deploy` is not in the manifest
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
         write(_memory(context, built)),
         write(head) if head else None,
@@ -265,6 +268,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
         digest = entry.digest
         # parts missing here, too, may be on the board, which reports them if they are not
         with suppress(LookupError):
+            # a stripped bundle has no weights: boards have them from an earlier installation
             if digest not in bundle.weights:
                 found[digest] = context.cache.array(digest, entry.dtype, entry.shape)
     return dataclasses.replace(bundle, weights={**bundle.weights, **found})
@@ -340,11 +344,13 @@ def _with_weights(
     more: list[list[Golden]] = []
     if built.variants:
         every, others = _reweigh_shapes(context, built, other, file)
-        weights = {name: weight for one in every for name, weight in one.weights.items()}
-        values = {digest: value for one in every for digest, value in one.values.items()}
+        weights = {name: weight for shape in every for name, weight in shape.weights.items()}
+        values = {digest: value for shape in every for digest, value in shape.values.items()}
         more = [
-            _range_outputs(one, own) if one.profiles else _run_golden_inputs(one.context, own)[0]
-            for one, own in zip(built.variants, every[1:], strict=True)
+            _range_outputs(variant, own)
+            if variant.profiles
+            else _run_golden_inputs(variant.context, own)[0]
+            for variant, own in zip(built.variants, every[1:], strict=True)
         ]
     elif built.golden is not None:
         weights, values = convert_weights(context, built, other)
@@ -387,18 +393,19 @@ def _reweigh_shapes(
     found: list[Artefacts] = []
     known: dict[str, str] = {}
     for number, own in enumerate(every):
-        one = built.variants[number - 1] if number else None
-        if one is None:
+        variant = built.variants[number - 1] if number else None
+        if variant is None:
             weights, values = derive_weights(own.weights, other)
-        elif one.profiles:
+        elif variant.profiles:
             networks.append(None)
-            opened = open_model(one.context, one.profiles, one.values, file)
+            opened = open_model(variant.context, variant.profiles, variant.values, file)
             weights, values = derive_weights(own.weights, opened)
         else:
-            network = other_weights(one.context, file)
+            network = other_weights(variant.context, file)
             networks.append(network)
             weights, values = derive_weights(own.weights, network)
         for name, weight in weights.items():
+            # the bundle has each weight once, under its name
             if known.setdefault(name, weight.digest) != weight.digest:
                 raise DataError(
                     f"the weight {name} would have another value for each shape",
@@ -462,20 +469,20 @@ def _pack(
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _range_outputs(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
+def _range_outputs(variant: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
     """Returns the outputs of the engine of a range at the smallest, best and largest sizes.
 
     Args:
-        one: The build.
+        variant: The build.
         made: The same with other weights.
     """
 
-    net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
-    ranges = golden_ranges(first_input(one.context))
+    net, runner = network(variant.context), Runner(made or variant.built.artefacts, stripped=False)
+    ranges = golden_ranges(first_input(variant.context))
     # a board uses the best values if it is given none
-    best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
+    best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in variant.values.items()}
     found = []
-    for shapes in golden_shapes(one.profiles, network_sizes(one.context)):
+    for shapes in golden_shapes(variant.profiles, network_sizes(variant.context)):
         inputs = {**golden_inputs(net, GOLDEN_SEED, ranges, shapes), **best}
         found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
@@ -537,6 +544,7 @@ def unstripped_outputs(
             return None
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)
+    # the usual inference without a file: its outputs were computed with the golden ones
     if _bytes(inputs) == _bytes(first_input(context)):
         return _reference_outputs(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)

@@ -157,6 +157,7 @@ def later_inputs(context: Context, most: int) -> Iterable[Mapping[str, np.ndarra
     section = context.file.calibration
     if section.data is None:
         return synthetic_inputs(model(context), most, section.seed, first=section.count)
+    # spread inputs are chosen over all data: more of them would be other ones from the first on
     if section.pick == "spread":
         return ()
     # samples are rows of a batch
@@ -247,6 +248,7 @@ def ranges(context: Context) -> Ranges:
     from edgekit.quantize.calibration.measure import measure
 
     identity = model_digest(context), inputs_identity(context)
+    # under the inputs' identity: changed data never continue an interrupted measurement
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
 
     def compute() -> Ranges:
@@ -317,11 +319,13 @@ def with_measured_ranges(context: Context) -> Context:
         )
     check_finite_weights(context)
     found = ranges(context)
+    # a mask's filler, such as -1e4, lies far below all other values: no scale suits both
     amax = tuple(
         {name: value for name, value in each.items() if name not in found.masked}
         for each in found.amax.values()
     )
     context = replace(context, measured=MeasuredRanges(amax))
+    # any method will do: the range of a tensor without a scale is missing for all of them
     scales = compute_scales(context, found, "minmax")
     if not scales.missing:
         return context

@@ -78,7 +78,7 @@ class DetectedObject(Document):
             score=round(found.score, _SCORE),
             number=found.number,
             name=found.name,
-            points=[[round(float(one), _PIXELS) for one in point] for point in found.points],
+            points=[[round(float(value), _PIXELS) for value in point] for point in found.points],
             text=found.text,
         )
 
@@ -170,6 +170,7 @@ class Pictures:
         """Returns the output file of each picture."""
         names, found = dict[str, int](), list[Path]()
         for file in self.files:
+            # pictures of several folders may have the same name
             number = names[file.stem] = names.get(file.stem, 0) + 1
             more = f"-{number}" if number > 1 else ""
             found.append(self.folder / f"{file.stem}{more}-detected.png")
@@ -237,6 +238,7 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
     """
     need_head(context)
     _, prepare = picture_preparation(context, row_layout(model(context)).specs, pictures.files[0])
+    # all files are opened to find a wrong one, but one is enough to try the preparation
     for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
         image = read_image(file, prepare.mode)
         if not number:
@@ -276,6 +278,7 @@ def detect_on(
     pictures.folder.mkdir(parents=True, exist_ok=True)
     while batch := list(islice(files, rows.batch)):
         context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
+        # in their own mode, since the objects are drawn on them; the network's mode comes after
         images = [read_image(file) for file, _ in batch]
         ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
         feed = write_npz({name: rows.filled(ready)})

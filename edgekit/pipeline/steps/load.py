@@ -91,7 +91,9 @@ def requested_shapes(context: Context) -> ShapeRequest:
     """
     section, made = context.file.model, export_torch(context)
     if made is not None and not (section.shapes or section.dimensions):
+        # without sizes of the configuration the network keeps all sizes that it was exported for
         section = section.model_copy(update={"dimensions": made.dimensions})
+    # fixed sizes need not be compared with the inputs, for which the file is read
     plain = not (is_ranged(section) or section.values)
     if plain and not (made is not None and made.dimensions):
         return ShapeRequest(static_shapes(section))
@@ -130,6 +132,7 @@ def load_head(context: Context) -> Head | None:
 
     path, where = _model_file(context), context.config.document.where
     if given == AUTO:
+        # the whole network: the head's layers, which show its family, come after the cut
         whole = _read(context, [])
         metadata = {} if path is None else file_metadata(path)
         context.update(0, 0, "recognising the head")
@@ -251,6 +254,7 @@ def _read(context: Context, outputs: list[str]) -> Model:
             values=request.fixed,
         )
         context.note(*loaded.notes)
+        # `export` has already left the modules out of a PyTorch network
         if section.leave and made is None:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
@@ -329,9 +333,11 @@ def _without_int8(context: Context, plugin: Plugin, model: Model) -> Plugin:
     from edgekit.tensorrt.releases import release
 
     graph, tensorrt, floats = model.graph, context.tensorrt, plugin.float_formats
+    # a weakly typed builder itself reformats to a type that the plugin takes
     if floats == plugin.formats or "weak" in release(tensorrt).typings:
         return plugin
     nodes = [node for node in graph.nodes() if graph.plugin(node) is plugin]
+    # the file's own Q/DQ nodes, or an INT8 input, bring INT8 to the plugin
     if not nodes or any(graph.dtype(name) == "int8" for node in nodes for name in node.reads()):
         return plugin
     if not floats:
@@ -382,6 +388,7 @@ def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
     return Plugin(
         operator,
         domain or None,
+        # None leaves it to the file's nodes, which may request another than the section's default
         version=section.version if "version" in given else None,
         namespace=section.namespace if "namespace" in given else None,
         function=function,
@@ -505,6 +512,7 @@ def float_layers(
     ) | layers_named(network, names, strict=False)
     if translate_qdq(context):  # its layers run in the types of the Q/DQ nodes
         return FloatLayers(chosen)
+    # tensors of much different magnitude that would share a scale keep their layer in FP16
     return FloatLayers.of(network, known_magnitudes(context), chosen)
 
 

@@ -74,6 +74,7 @@ def _cgroup_free_bytes(root: Path) -> Iterator[int]:
         else:
             continue
         own = Path(path.lstrip("/"))
+        # a limit of any group above this one holds, too
         for group in (own, *own.parents):
             folder = root / base / group
             most, used = read_text(folder / limit).strip(), read_text(folder / usage).strip()

@@ -105,6 +105,7 @@ def trial_plan(context: Context) -> Plan:
 
     try:
         placed = plan(context)
+    # `edgekit calibrate` has no plan step: constraints that no plan meets do not stop it
     except EdgekitError:
         placed = PlacementQuery(
             network(context),
@@ -130,6 +131,7 @@ def method_choice(context: Context) -> MethodChoice | None:
     if not chooses_method(context):
         return None
     by_gate = context.method_by_gate
+    # the gate's decisions are no inputs of the choice: without them the earlier result is found
     if by_gate or context.fp16_by_gate:
         context = replace(context, method_by_gate=None, fp16_by_gate=())
     found = _try_methods(with_measured_ranges(context))
@@ -179,6 +181,7 @@ def scales(context: Context) -> Scales | None:
         ModelError: "model.nonfinite": a weight has NaN or infinite values.
     """
     if context.file.precision != "int8":
+        # stored, so that the next run shows the step as "reused"
         context.stored(
             _NoScales, "calibrate", _NoScales, model_digest(context), context.file.precision
         )
@@ -238,6 +241,7 @@ def typed_model(context: Context, other: Model | None = None) -> Model:
     from edgekit.quantize.qdq.to_explicit import to_qdq
 
     scales, net = plan_scales(context), network(context)
+    # the user's own file is kept byte for byte where it is the build's input unchanged
     own = scales is not None and translate_qdq(context) is not None and other is None
     if own and model(context) is source(context) and not _differs_from_qdq(context):
         return user_model(context)

@@ -68,6 +68,7 @@ def plan(context: Context) -> Plan:
     """
     from edgekit.placement.plan import Plan
 
+    # chosen by the caller, as `edgekit tune` does for its trials
     if context.placed is not None:
         return context.placed
     require_parse(context)
@@ -143,7 +144,7 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
     than a run.
     """
     networks = lower_original(context).network, network(context)
-    checked, lowered = (len(one.whole.layers) for one in networks)
+    checked, lowered = (len(graph.whole.layers) for graph in networks)
     reasons = []
     if lowered != checked:
         reasons.append(f"the rewrites make {lowered} of them")

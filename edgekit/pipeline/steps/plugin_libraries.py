@@ -76,6 +76,7 @@ def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, 
         for node in source(context).graph.nodes()
         if node.op == own.operator and own.domain in (None, node.domain)
     ]
+    # TensorRT's parser assumes these values for a node without the attributes
     if needed and not nodes:
         nodes = [{"plugin_version": "1", "plugin_namespace": ""}]
     found = [
@@ -112,6 +113,7 @@ def _compile(
     key = cache.key("plugin", write(request), list(kind))
     made = None if context.force else cache.find(CompiledPlugin, "plugin", key)
     if made is None or not cache.has_blobs([made.library]):
+        # on the board: only there are its compiler, headers and libraries those of its TensorRT
         job, result = run_board_job(context, client, "plugin", request, blobs)
         if not isinstance(result, CompiledPlugin):
             raise protocol_error(f"job {job} did not answer with a library", client.name)

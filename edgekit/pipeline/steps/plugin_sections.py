@@ -88,6 +88,7 @@ def _notes(context: Context, number: int, plugin: PluginSection) -> Iterator[str
             yield from _library(context, number, plugin)[1]
         elif plugin.source is not None:
             read_plugin_source(context, number, plugin)
+    # only a note: a check, a plan and this machine's build do not need the library
     except DataError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield f"no board can load the plugin {plugin.operator}: {error.message}{hint}"

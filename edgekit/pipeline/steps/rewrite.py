@@ -103,6 +103,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
             found.notes,
         )
 
+    # `always` decides about the use of rewrites, not about what is found
     key = model.digest, section.model_dump(exclude={"always"}), *verdict_inputs(context)
     stored = context.stored(_StoredRewrites, "rewrite", compute, *key)
     made = fresh[0] if fresh else None
@@ -121,10 +122,12 @@ def _candidate(context: Context) -> Lowered:
         if read is None:  # the cache's blobs were deleted
             return _candidate(replace(context, force=True))
         model = read
+    # layers and verdicts of the search just done: lowering and judging again takes as long
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
         return Lowered(model, fresh.network, fresh.judgement)
     return (
         lower_original(context)
+        # the very same object: `plan` compares the networks by identity
         if model is came
         else Lowered(model, layers(model, context.tensorrt))
     )
@@ -164,8 +167,8 @@ def _reason_against_rewrites(context: Context) -> str:
     from edgekit.placement.without_rewrites import better_without
 
     before, after = (
-        query_for(context, one.network, judge_model(context, one).judgement)
-        for one in (lower_original(context), _candidate(context))
+        query_for(context, lowered.network, judge_model(context, lowered).judgement)
+        for lowered in (lower_original(context), _candidate(context))
     )
     return better_without(before, after)
 
@@ -180,8 +183,8 @@ def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
     from edgekit.placement.without_rewrites import slower_on_gpu
 
     before, after = (
-        (one.network, judge_model(context, one).judgement)
-        for one in (lower_original(context), _candidate(context))
+        (lowered.network, judge_model(context, lowered).judgement)
+        for lowered in (lower_original(context), _candidate(context))
     )
     slower = slower_on_gpu(before, after, context.target, context.file.power_mode)
     return before if slower else None
