@@ -64,8 +64,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 refuse_unknown(value)
                 continue
             several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
-            for one in value if several else (value,):
-                _check(name, key, str(parameter.annotation), one)
+            for item in value if several else (value,):
+                _check(name, key, str(parameter.annotation), item)
         try:
             return function(*args, **kwargs)
         except EdgekitError as error:
@@ -99,6 +99,7 @@ def _unknown(name: str, key: str, known: Sequence[str]) -> UsageError:
 
 def _check(name: str, key: str, annotation: str, value: object) -> None:
     kind, least = _kind(annotation), _LEAST.get(key)
+    # not `value < least`, which is False for NaN
     if isinstance(value, int | float) and least is not None and not value >= least:
         kind, shown = _Kind(lambda _: False, f"{least} or more"), repr(value)
     elif isinstance(value, str | os.PathLike) and "\0" in os.fsdecode(value):
@@ -120,6 +121,7 @@ def _check(name: str, key: str, annotation: str, value: object) -> None:
 @functools.cache
 def _kind(annotation: str) -> _Kind | None:
     """Returns the kind that an annotation states; None where it states none in full."""
+    # as text: get_type_hints would import the modules of all annotated classes
     return _parse_kind(ast.parse(annotation, mode="eval").body)
 
 
@@ -127,7 +129,9 @@ _PLAIN = {
     "str": _Kind(lambda value: isinstance(value, str), "text"),
     "bool": _Kind(lambda value: isinstance(value, bool), "True or False"),
     "int": _Kind(
-        lambda value: isinstance(value, Integral) and not isinstance(value, bool), "a whole number"
+        # Integral and Real include NumPy's scalars
+        lambda value: isinstance(value, Integral) and not isinstance(value, bool),
+        "a whole number",
     ),
     "float": _Kind(
         lambda value: isinstance(value, Real) and not isinstance(value, bool), "a number"
@@ -142,10 +146,10 @@ def _named(name: str) -> _Kind | None:
     if name in _METHODS:
         methods = _METHODS[name]
         words = f"an object with {', '.join(methods)}"
-        return _Kind(lambda value: all(hasattr(value, one) for one in methods), words)
+        return _Kind(lambda value: all(hasattr(value, method) for method in methods), words)
     if name in _CLASSES:
         return _Kind(
-            lambda value: any(one.__name__ == name for one in type(value).__mro__), f"a {name}"
+            lambda value: any(base.__name__ == name for base in type(value).__mro__), f"a {name}"
         )
     return _PLAIN.get(name)
 
@@ -164,6 +168,7 @@ def _parse_kind(node: ast.expr) -> _Kind | None:
 
 
 def _either(one: _Kind | None, other: _Kind | None) -> _Kind | None:
+    # a union with an unchecked class takes anything
     if one is None or other is None:
         return None
     words = f"{one.words} or {other.words}"
@@ -172,9 +177,10 @@ def _either(one: _Kind | None, other: _Kind | None) -> _Kind | None:
 
 def _composed(name: str, inner: Sequence[ast.expr]) -> _Kind | None:
     if name == "Literal":
-        choices = [ast.literal_eval(one) for one in inner]
+        choices = [ast.literal_eval(choice) for choice in inner]
         return _Kind(
-            lambda value: any(value is one or value == one for one in choices),
+            # identity first: an array's == is an array, without a truth value
+            lambda value: any(value is choice or value == choice for choice in choices),
             " or ".join(map(repr, choices)),
         )
     if name == "Callable":

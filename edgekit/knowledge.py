@@ -67,12 +67,14 @@ def read_knowledge(path: Path) -> Any:
     content = path.read_bytes()
     if data_folder("dla").parent not in path.parents:
         return _parse(content, path)
+    # the version, since another edgekit may read YAML in another way
     key = _digest(__version__.encode() + content)
     # two installations side by side keep theirs apart
     home = zlib.crc32(os.fsencode(path.parent))
     cached = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}-{home:08x}.json"
     record = _read_parsed_cache(cached, key)
     if record is not None:
+        # parsed each time: the caller may change the values
         return json.loads(record)
     value = _parse(content, path)
     _store_parsed(cached, key, value)
@@ -131,6 +133,7 @@ def _is_private(folder: Path) -> bool:
 def _parse(content: bytes, path: Path) -> Any:
     import yaml
 
+    # libyaml's, where PyYAML was built with it, takes a tenth of the time
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return yaml.load(content, Loader=loader)
@@ -220,15 +223,19 @@ def _typed(kind: Any) -> Rule:
         return nullable(_typed(parts[0]))
     hints = get_type_hints(kind)
     needed = [
-        one.name
-        for one in dataclasses.fields(kind)
-        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
-    rows = [(one.name, one.name, _typed(hints[one.name])) for one in dataclasses.fields(kind)]
+    rows = [
+        (field.name, field.name, _typed(hints[field.name])) for field in dataclasses.fields(kind)
+    ]
     return members(kind, rows, needed, "source")
 
 
 def _parts(rules: Sequence[Rule]) -> Rule:
     """A list of one entry for each rule, as a tuple."""
     entries = array(anything, len(rules), len(rules))
-    return lambda value: tuple(rule(one) for rule, one in zip(rules, entries(value), strict=True))
+    return lambda value: tuple(
+        rule(entry) for rule, entry in zip(rules, entries(value), strict=True)
+    )

@@ -242,7 +242,8 @@ def _read(document: object, where: str) -> Any:
     if schema not in DOCUMENTS:
         raise _unknown(schema, where)
     kinds, made = document_classes(schema), DOCUMENTS[schema][1]
-    kind = kinds[0] if len(kinds) == 1 else min(kinds, key=lambda one: _misfits(one, document))
+    # forms of one schema differ in their keys alone
+    kind = kinds[0] if len(kinds) == 1 else min(kinds, key=lambda form: _misfits(form, document))
     try:
         if hasattr(kind, "model_validate_json"):
             return _of_model(kind, document)
@@ -258,8 +259,8 @@ def _read(document: object, where: str) -> Any:
 
 def _misfits(kind: type[Any], document: object) -> int:
     """Returns how many keys of a document a codec class lacks, or needs in vain."""
-    rules = [one for one in dataclasses.fields(kind) if "rule" in one.metadata]
-    needed = {one.metadata["key"] or one.name: one.metadata["needed"] for one in rules}
+    rules = [field for field in dataclasses.fields(kind) if "rule" in field.metadata]
+    needed = {field.metadata["key"] or field.name: field.metadata["needed"] for field in rules}
     given = document if isinstance(document, Mapping) else {}
     missing = [key for key, must in needed.items() if must and key not in given]
     return len(missing) + len([key for key in given if key not in needed])
@@ -300,9 +301,9 @@ def _unknown(schema: str, where: str) -> DataError:
     else:
         message = f"this edgekit knows no document {schema[:_SHOWN]!r}"
         name = schema.rpartition("/")[0]
-        known = [one for one in DOCUMENTS if one.rpartition("/")[0] == name]
+        known = [other for other in DOCUMENTS if other.rpartition("/")[0] == name]
         if known:
-            made = " or ".join(DOCUMENTS[one][1] for one in known)
+            made = " or ".join(DOCUMENTS[other][1] for other in known)
             message = f"{message}, but {' and '.join(known)}"
             hint = f"read it with the edgekit version that wrote it, or write it anew: {made}"
     return DataError(message, code="document.schema", where=where, hint=hint)

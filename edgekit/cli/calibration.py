@@ -97,6 +97,7 @@ def _numbers(option: str, text: str) -> list[float]:
 
 def _size(_option: str, text: str) -> Any:
     """Parses a size, HEIGHTxWIDTH, a fraction, or a word of the configuration's schema."""
+    # whole numbers before fractions: 1 is a pixel, 1.0 the whole side
     for parse in (int, lambda t: [int(side) for side in t.lower().split("x")], float):
         try:
             return parse(text)
@@ -333,6 +334,7 @@ def _print_model(document: ReadCache) -> None:
         say(f"missing: {lack.tensor}, needed by {', '.join(lack.layers)}")
     if not document.missing:
         say("no other scales are missing" if document.without else "no scales are missing")
+    # their numbers differ between builds, so they cannot be compared
     if document.unnamed:
         say(f"{document.unnamed} entries of TensorRT's unnamed layers are not compared")
 

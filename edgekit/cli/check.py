@@ -139,6 +139,8 @@ def check_command(
             tensorrt=options["tensorrt"],
             power_mode=options["power_mode"],
             model=options["part"],
+            # absolute: a path in a configuration is relative to its file, an option to the current
+            # folder
             calibration={"cache": None if cache is None else str(cache.absolute())},
             parser=options["parser"],
             on_note=beat,
@@ -319,6 +321,7 @@ def _log_file(log: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="edgekit-log-") as folder:
         path = Path(folder) / "log"
         with path.open("wb") as file:
+            # the log is read twice: by the explanation and by the comparison
             shutil.copyfileobj(sys.stdin.buffer, file)
         try:
             yield path

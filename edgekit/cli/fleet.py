@@ -205,6 +205,7 @@ def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
     """Handles signals while a rollout is driven, so that running deployments are awaited."""
     stopping = Stops()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # signal.signal works in the main thread alone
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
@@ -212,8 +213,9 @@ def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
 
     def met(number: int, frame: object) -> None:
         stopping.met = True
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        # the second Ctrl-C gets the usual handler
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
         say("pausing after the boards in progress; press Ctrl-C again to leave at once")
 
     for number in numbers:
@@ -399,6 +401,7 @@ def _show_one(document: FleetRollout, *, every: bool = False) -> None:
         text = _counts(wave.counts)
         output.say(f"  wave {wave.wave}: {counted(wave.boards, 'board')}: {text}")
     rows = [row for row in document.boards if every or row.error or row.state in _TROUBLE]
+    # trouble first
     rows.sort(key=lambda row: _ORDER.index(row.state))
     if rows:
         cells = [(row.board, row.state, _serves(row), _error_text(row)) for row in rows]
@@ -550,6 +553,7 @@ def _show_dry_run(document: Rehearsal, json: bool) -> None:
 
 def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
     for parameter, option in _SSH_ALONE.items():
+        # a default is no request: only options that were typed are refused
         if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(
                 f"{option} is not supported by --driver ansible",
@@ -695,6 +699,7 @@ def fleet_apply_command(
         heads = ("board", "app", "state", "meant", "release", "why")
         for line in _columns(heads, cells) if rows else ():
             output.say(f"  {line}")
+    # a Ctrl-C after the last board stopped nothing
     if stopped.met and found.state == "stopped":
         raise Interrupted
     if failure := found.failure:

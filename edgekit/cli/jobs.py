@@ -120,19 +120,19 @@ def _list(where: str, json: bool, **settings: Any) -> None:
     if json:
         print_json(found)
     else:
-        for one in found.boards:
-            _show(one)
+        for board in found.boards:
+            _show(board)
     for board in found.boards:
         if board.cause is not None:
             raise mark_printed(board.cause)
 
 
-def _show(one: BoardJobs) -> None:
-    if one.error is not None:
-        say(f"{one.board}: not reached: {one.error.message}")
+def _show(board: BoardJobs) -> None:
+    if board.error is not None:
+        say(f"{board.board}: not reached: {board.error.message}")
         return
-    print(f"{one.board}: {counted(len(one.jobs), 'job') if one.jobs else 'no jobs'}")
-    for row in one.jobs:
+    print(f"{board.board}: {counted(len(board.jobs), 'job') if board.jobs else 'no jobs'}")
+    for row in board.jobs:
         say("  " + _row(row))
 
 

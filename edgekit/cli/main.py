@@ -284,6 +284,7 @@ def app(arguments: list[str]) -> int:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with the contract's status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    # a shell's completion script calls the program with this variable
     if asked := os.environ.get(VARIABLE):
         sys.exit(complete(_root, asked))
     # SIGTERM cleans up like an interrupt: boards stop, temporary files are removed
@@ -302,6 +303,7 @@ def _status(arguments: list[str]) -> int:
         _reopen_streams()
     except EnvironmentLack as error:
         return _fail(error, False)
+    # a test or a program may run several commands in one process
     forget()
     with printable_output():
         return _run(arguments)
@@ -312,6 +314,7 @@ def _run(arguments: list[str]) -> int:
     try:
         status = app(arguments)
         sys.stdout.flush()
+        # a library may have swallowed the interrupt and ended the command as if all were done
         return _fail(_InterruptedError(arguments), as_json) if _signals else status
     except KeyboardInterrupt as interrupt:
         printed = isinstance(interrupt, Interrupted)
@@ -394,6 +397,7 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
 
 def _fail(error: EdgekitError, as_json: bool) -> int:
     try:
+        # stdout first: with --json the document is the result, and stderr is for people
         with _full_disk():
             if as_json and not error.printed:
                 print_json(error.to_json())

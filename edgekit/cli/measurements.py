@@ -298,6 +298,7 @@ def trace_command(
         print_json(traced)
         return
     # each source with its placement, once for all its processes, and those
+    # a source's processes have ids of one hundred
     for _, group in groupby(traced.processes, lambda process: (process.source, process.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
@@ -592,4 +593,5 @@ def compare_command(
 
         say(compare_text(compared, every=verbose))
     if compared.regression or (strict and compared.regression_possible):
+        # not an error with a message: the comparison has been printed
         raise SystemExit(_REGRESSION)

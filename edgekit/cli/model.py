@@ -202,6 +202,8 @@ def rewrite_command(
             "disable": parse_names("--disable", disable) or None,
             "allow_approx": list(allow_approx) or None,
         },
+        # absolute: a path in a configuration is relative to its file, an option to the current
+        # folder
         calibration={"data": None if data is None else str(data.absolute())},
     )
     if json:

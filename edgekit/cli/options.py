@@ -172,6 +172,7 @@ def combine(*decorators: Decorator) -> Decorator:
     """Combines several decorators."""
 
     def decorate(function: Any) -> Any:
+        # decorators apply from the bottom up, and the help lists the options from the top down
         for decorator in reversed(decorators):
             function = decorator(function)
         return function

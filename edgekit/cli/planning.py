@@ -361,6 +361,8 @@ def plan_command(
                 "min_loadable_layers": wanted.min_loadable,
                 "max_loadables": wanted.max_loadables,
                 "pools": parse_pools(wanted.pool),
+                # absolute: paths of a configuration are relative to its file, options to the
+                # current folder
                 "profile": None if profile is None else profile.absolute(),
                 "layer_info": None if layer_info is None else layer_info.absolute(),
             },

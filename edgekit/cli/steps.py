@@ -331,10 +331,10 @@ def detect_command(
             f"{picture.file}  {picture.width}x{picture.height}  "
             f"{counted(len(picture.objects), 'object')}"
         )
-        for found in picture.objects:
-            left, top, right, bottom = found.box
-            name = found.text or found.name or f"class {found.number}"
-            print(f"  {name}  {found.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
+        for thing in picture.objects:
+            left, top, right, bottom = thing.box
+            name = thing.text or thing.name or f"class {thing.number}"
+            print(f"  {name}  {thing.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
         print(f"  drawn to {picture.drawn}")
     say_notes(found)
 

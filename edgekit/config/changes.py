@@ -110,6 +110,7 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
     if not rest or (word == "pin" and not first) or (word == "gpu" and rest not in ("yes", "no")):
         raise ValueError(rest)
     if word in ("pin", "unpin"):
+        # the option replaces the file's whole list, so it begins with the file's pins
         pins = before if placement.pin is None else placement.pin
         added = [*pins, {"layers": first, "device": last}]
         placement.pin = added if word == "pin" else _unpinned(pins, rest)

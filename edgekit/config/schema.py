@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# pixels of a side
 _LARGEST = 1 << 16
 Pixels = Annotated[int, Field(ge=1, le=_LARGEST)]
 Sides = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
@@ -84,6 +85,7 @@ FilePath = Annotated[str | None, IsPath()]
 class Section(BaseModel):
     """A mapping with known keys only."""
 
+    # strict: a text such as "3" must not silently become a number
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -336,6 +338,7 @@ class BuildSection(Section):
 
     @model_validator(mode="after")
     def _check_compared(self) -> BuildSection:
+        # only detailed layer information names devices and formats
         if self.strict and self.profiling_verbosity != "detailed":
             raise ValueError(
                 "strict compares the engine, which needs profiling_verbosity: detailed"
@@ -468,6 +471,7 @@ class ReleaseSection(Section):
     @model_validator(mode="after")
     def _check_time(self) -> ReleaseSection:
         if self.valid_until is not None:
+            # the pattern accepts a 31st of February, and fromisoformat "Z" only from Python 3.11 on
             datetime.fromisoformat(self.valid_until.replace("Z", "+00:00"))
         return self
 
@@ -700,6 +704,7 @@ class PluginSection(Section):
 
 
 def _operator_alone(value: Any) -> Any:
+    # a name alone: the board's TensorRT brings the plugin
     return {"operator": value} if isinstance(value, str) else value
 
 
@@ -812,6 +817,7 @@ Shape = Annotated[
         AfterValidator(parse_shape),
         Tag("text"),
     ],
+    # the kind by the value's form: a plain union would report the faults of every member
     Discriminator(_shape_form),
 ]
 Values = Annotated[
@@ -1092,6 +1098,7 @@ class PoolsSection(Section):
     def _check_powers(self) -> PoolsSection:
         for name in ("managed_sram", "local_dram", "global_dram"):
             value = getattr(self, name)
+            # the guide requires it of all DLA memory pools; a power of two has a single bit
             if value is not None and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, got {value}")
         return self
@@ -1159,6 +1166,8 @@ class PlacementSection(Section):
     def _check_core_limit(cls, value: int) -> int:
         most = loadables_per_core()
         if value > most:
+            # as pydantic's own limit would: the number comes from a file, which is read only when
+            # needed
             raise PydanticCustomError(
                 "less_than_equal", "Input should be less than or equal to {le}", {"le": most}
             )

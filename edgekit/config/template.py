@@ -92,6 +92,8 @@ def write_template(
         source = f"builtin: {_quoted(given[0])}" + (f"\n  seed: {given[1]}" if given[1] else "")
     else:
         file = Path(model)
+        # relative to the configuration, so that both can be moved together; realpath, since ".."
+        # after a link leads elsewhere
         relative = Path(os.path.relpath(os.path.realpath(file), path.resolve().parent))
         source = f"onnx: {_quoted(relative.as_posix())}"
         shapes, sizes = _open_shapes(file, batch)
@@ -107,6 +109,7 @@ def write_template(
             where=model,
             hint="export the model with a dynamic batch, or leave --batch out",
         )
+    # before `path.exists()`, whose hint --force would destroy the model
     if given is None and os.path.realpath(path) == os.path.realpath(model):
         raise UsageError(
             "the configuration would overwrite the model",

@@ -54,6 +54,7 @@ from edgekit.reports.node_notes import frame_time, node_notes
 from edgekit.reports.schema import Report
 from edgekit.text import counted
 
+# notes of a file that are shown
 _NOTED = 8
 
 
@@ -142,6 +143,8 @@ def trace(
             for path in files.nsys
         ]
         sources += profiled
+        # tegrastats writes local time without its zone, which an nsys export of the same board
+        # knows
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
         sources += _foreign_sources(files, context, placed, notes, offset)
@@ -318,6 +321,7 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
             "this is the model file itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    # the placed nodes are then not those of the file
     if source is None or used_rewrites(context).applied or cut_outputs(context):
         save_annotated(model(context), path, notes, about)
     else:

@@ -102,6 +102,7 @@ def check_models(
         try:
             results.append(check_named(model, **options))
         except EdgekitError as error:
+            # one wrong file does not hide the checks of the others
             failures.append(error)
             # a place in the model's file, as in "model.onnx:3:1", names it already
             names_model = error.where == model or error.where.startswith(f"{model}:")
@@ -191,6 +192,7 @@ def check_named(
         from edgekit.targets.jetpack import tensorrt_of_jetpack
 
         release = tensorrt_of_jetpack(opened.file.target, jetpack)
+        # JetPack names the TensorRT by the board, which only the configuration knows
         opened = open_config(opened, tensorrt=release)
     with Pipeline(opened) as pipeline:
         return pipeline.check_result(on_note)
@@ -228,6 +230,7 @@ def _has_type(value: object, kind: Any) -> bool:
         (values,) = get_args(kind)
         return isinstance(value, list | tuple) and all(_has_type(item, values) for item in value)
     if kind is int:
+        # True is an int, too
         return type(value) is int and value > 0
     return isinstance(value, kind)
 
@@ -257,6 +260,7 @@ def _check_file(
         plugins=given.get("model.plugins", ()),
         scales=given.get("calibration.cache"),
         parser=given.get("parser", False),
+        # as through a configuration: a strongly typed release gets Q/DQ nodes
         lowers=True,
         on_note=on_note,
     )

@@ -187,6 +187,7 @@ def to_qdq_document(
     assert found is not None, "the precision is INT8"
     fp16 = fp16_layers(context, net)
     lowered = to_qdq(
+        # of a Q/DQ model `to_qdq` gets the file itself, and refuses it ("qdq.present")
         user_model(context) if translate_qdq(context) is not None else model(context),
         net,
         found.scales,
@@ -209,6 +210,7 @@ def to_qdq_document(
         data=found.data,
         opset=next(opset.version for opset in lowered.proto.opset_import if not opset.domain),
         activations=activations,
+        # every other QuantizeLinear is of a weight
         weights=nodes.count("QuantizeLinear") - activations,
         casts=nodes.count("Cast"),
         fp16_layers=tuple(

@@ -110,9 +110,12 @@ def _table(
                 row = row.model_copy(update={"dla_cores": cores, "tensorrt": other.tensorrt})
                 rows.append(with_plan(row, plan(other)))
             except (GateError, UsageError) as error:
+                # a mode that another board has is a row with an error; other mistakes are the
+                # user's
                 if isinstance(error, UsageError) and error.code != "target.mode":
                     raise
                 failures.append(error)
+                # the constraints are the same for each objective: the board and mode fail only once
                 rows.append(with_error(row, error))
                 break
     if failures and all(row.error for row in rows):
@@ -132,6 +135,7 @@ def _row_context(
 ) -> tuple[Context, list[int]]:
     """Returns the context of a row's plan, and the DLA cores that it may use."""
     placement = context.file.placement
+    # boards of a table differ in their cores
     cores = [core for core in placement.dla_cores if core < board.dla.cores]
     other = variant(
         replace(context, explains=False),
@@ -358,6 +362,7 @@ def sensitivity_with_proposal(
     words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
         return (found, None), words
+    # a question may take longer than a run, which has other limits
     bounds = bounds_of_question(minimum, thorough=context.file.accuracy.thorough)
     return (found, proposed_layers(context, metric, minimum, bounds)), words
 

@@ -194,6 +194,7 @@ def run_document(
             iterations=bench.iterations,
             verdict=bench.verdict,
         ),
+        # inference and benchmark run on the first board
         board=releases[0].board,
         releases=releases,
         files=dict(files),
@@ -283,6 +284,7 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     from edgekit.reports.html.verdict import with_earlier_comparison
 
     report = report_document(facts)
+    # a comparison by `edgekit report --baseline` outlives a run that only reuses its measurement
     shown = with_earlier_comparison(report, out / "report.json")
     document = shown.to_json()
     # all but the steps' times and whether they were reused

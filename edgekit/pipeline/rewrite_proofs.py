@@ -27,6 +27,7 @@ from edgekit.rewriting.provenance.verification import (
     verify,
 )
 
+# bytes of a record
 _LARGEST = 256 << 20
 
 
@@ -62,6 +63,7 @@ def verify_rewrites(
     reporter = progress or SilentProgress()
     original = _model(str(model), shapes, batch, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
+    # the record may be of the translation of a Q/DQ model
     original = find_model_by_digest(original, claim.original)
     verified = verify(
         original, claim, progress=lambda done, total: reporter.update(done, total, "proofs")

@@ -157,7 +157,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        pairs = ((key, describe_value(one)) for key, one in value.items())
+        pairs = ((key, describe_value(item)) for key, item in value.items())
         return ", ".join(f"{key} {text}" for key, text in pairs if text)
     if isinstance(value, list | tuple):
         return ", ".join(filter(None, map(describe_value, value)))
@@ -249,6 +249,7 @@ def _facts(result: Result, what: str) -> Mapping[str, object]:
     if what == "runtime":
         return dict(write(result.runtime))
     flags = result.runtime.flags or {}
+    # a requested setting that the runtime did not apply would show a difference that is none
     return {key: value for key, value in write(result.settings).items() if key not in flags}
 
 
@@ -261,6 +262,7 @@ def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Returns the leaves of a document by their path, without notes."""
     found: dict[str, str] = {}
     for key, value in mapping.items():
+        # they are for people, and differ with every wording
         if key == "notes":
             continue
         if isinstance(value, Mapping):
@@ -411,6 +413,7 @@ def compare(
     spread = _spread(a[0], b[0], past, chosen) if single else None
     found = difference(sides[0], sides[1], confidence, spread)
     if single and is_same_measurement(a[0], b[0]):
+        # of itself the ratio is exact, whatever the spread
         found = Difference(found.ratio, found.ratio, found.ratio)
     verdict, direction = _answer(found, chosen, threshold)
     worst = _worse_by(found, chosen)
@@ -439,19 +442,20 @@ def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spr
     """Returns the spread between runs of one release with the settings of A and B."""
     names, frames = {a.name, b.name}, min(_frames(a), _frames(b))
     releases: dict[tuple[object, ...], list[float]] = {}
-    for one in past:
+    for earlier in past:
         alike = (
-            one.name in names
-            and one.bundle is not None
-            and one.verdict != "INVALID"
+            earlier.name in names
+            and earlier.bundle is not None
+            and earlier.verdict != "INVALID"
             # longer runs vary less
-            and _frames(one) <= _LONGER * frames
-            and not any(is_same_measurement(one, other) for other in (a, b))
-            and all(len(_values([a, one], value)) < 2 for _, value in _SAME)
+            and _frames(earlier) <= _LONGER * frames
+            and not any(is_same_measurement(earlier, other) for other in (a, b))
+            and all(len(_values([a, earlier], value)) < 2 for _, value in _SAME)
         )
-        found = measure(one, metric) if alike else None
+        found = measure(earlier, metric) if alike else None
         if found is not None:
-            key = one.name, one.bundle, str(write(one.settings)), one.host
+            # runs of one release vary only by chance if their settings and machine are the same
+            key = earlier.name, earlier.bundle, str(write(earlier.settings)), earlier.host
             releases.setdefault(key, []).append(found.value)
     return spread_between_runs([*releases.values()])
 
@@ -490,6 +494,7 @@ def _worse_by(found: Difference, metric: Metric) -> tuple[float, float] | None:
     """Returns the least and the largest deterioration of B, as ratios above 1; None if unknown."""
     if found.low is None or found.high is None:
         return None
+    # of a rate a lower ratio is worse
     return (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)
 
 
@@ -503,6 +508,7 @@ def _answer(found: Difference, metric: Metric, threshold: float) -> tuple[str, D
         return worse, "worse"
     if high < 1:
         return better, "better"
+    # as ratios both ends are equally far from 1
     if high <= 1 + threshold and low >= 1 / (1 + threshold):
         return "no difference", "same"
     return "cannot tell", "unknown"

@@ -90,6 +90,7 @@ def prune(
     with ResultStore() as store:
         counts: dict[tuple[str, str], int] = {}
         for result in store.results(samples=False):
+            # the trials of all tunings of a configuration count together
             key = (group_name(result.name), result.board)
             counts[key] = counts.get(key, 0) + 1
             old = before is None or (result.at or 0) < before

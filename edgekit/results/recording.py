@@ -43,6 +43,7 @@ _FINGERPRINT = (
     "onnxruntime",
 )
 # keys that enter a result's digest together with its samples
+# without energy and verdict, which `amend` may change
 _MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
 
@@ -60,13 +61,17 @@ def git_state(folder: Path) -> Git | None:
 
 def revision(name: str, folder: Path) -> str | None:
     """Returns the commit of a branch, tag or abbreviation in a folder; None if it is unknown."""
+    # git would take it for an option
     if name.startswith("-"):
         return None
+    # an annotated tag is an object of its own: ^{commit} is what it points to (gitrevisions(7))
     return _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") or None
 
 
 def _git(folder: Path, *arguments: str) -> str:
     """Returns git's output, or "" if git fails or is not installed."""
+    # `git status` must not refresh the index of a repository in which another git may run; and no
+    # password is asked for
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(

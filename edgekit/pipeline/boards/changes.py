@@ -129,6 +129,7 @@ def _preview_rollback(client: BoardClient, app: str) -> RolledBack:
     """
     state = _app_releases(client, app)
     current = state.current
+    # as the board's own rollback chooses: the previous release, then the newest older one
     rows = [row for row in state.releases if row.ready and row.taken_back is None]
     older = [row.id for row in rows if current and release_number(row.id) < release_number(current)]
     previous = [row.id for row in rows if row.id == state.previous != current]
@@ -213,7 +214,7 @@ def remove(
         return client.remove(name, release)
 
     answered = request_from_boards(wheres, request, **settings)
-    rows = (one.row(BoardRemovals, removed=one.found or ()) for one in answered)
+    rows = (answer.row(BoardRemovals, removed=answer.found or ()) for answer in answered)
     return Removal(name, release, dry_run, tuple(rows))
 
 

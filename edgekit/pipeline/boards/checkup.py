@@ -172,8 +172,10 @@ def _visit_boards(
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:
                 found.append(visit(client, wanted, board, len(boards) > 1))
         except (BoardError, EnvironmentLack) as error:
+            # `edgekit doctor BOARD CONFIG`: a name that is no board of the configuration is taken
+            # for a host
             if config is not None and wanted is not None:
-                names = [one.name for one in wanted.file.deploy.boards]
+                names = [section.name for section in wanted.file.deploy.boards]
                 if board.name not in names:
                     named = f"{config} names {', '.join(names) or 'no board'}"
                     error.hint = f"{error.hint}; {named}" if error.hint else named
@@ -190,6 +192,7 @@ def _describe(client: BoardClient) -> DescribedBoard:
 
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:
     """Returns the arguments of ``edgekit jobs`` that select the board."""
-    if config is not None and board.name in (one.name for one in config.file.deploy.boards):
+    # a board of the configuration is named by it, so its address and key need not be repeated
+    if config is not None and board.name in (section.name for section in config.file.deploy.boards):
         return jobs_arguments(config.path, board, len(config.file.deploy.boards) > 1)
     return jobs_arguments(where, board, False, accepts)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
+# connections: each holds a thread and an SSH session
 _AT_ONCE = 8
 _Found = TypeVar("_Found")
 _Row = TypeVar("_Row")
@@ -125,10 +126,12 @@ def request_from_boards(
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:
                 name, reached = client.name, True
                 return BoardAnswer(name, question(client), None, True, again)
+        # failures of a board; a mistake of the user's would be the same on every board
         except (BoardError, EnvironmentLack) as error:
             addresses.fill_hint(error, where, board, several)
             return BoardAnswer(name, None, error, reached, again)
 
+    # without a thread, so that Ctrl-C reaches the request at once
     if len(boards) == 1:
         return [request(boards[0])]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
