@@ -1065,7 +1065,7 @@ def doctor(
     from edgekit.pipeline.boards.checkup import doctor
 
     return doctor(
-        _text(where), _text(config), accept_host_key=accept_host_key, root=root, python=python
+        _as_text(where), _as_text(config), accept_host_key=accept_host_key, root=root, python=python
     )
 
 
@@ -1088,7 +1088,7 @@ def set_up(
 
     return set_up(
         str(where),
-        _text(config),
+        _as_text(config),
         undo=undo,
         agree=agree,
         on_text=on_text,
@@ -1115,7 +1115,7 @@ def selftest(
 
     return self_test(
         str(where),
-        _text(config),
+        _as_text(config),
         progress=progress or SilentProgress(),
         on_note=on_note,
         out=as_path(out),
@@ -2350,7 +2350,7 @@ def proposed_shapes(model: str) -> list[str]:
     return [word for words in options for word in words if word != "--shape"]
 
 
-def _text(path: str | Path | None) -> str | None:
+def _as_text(path: str | Path | None) -> str | None:
     return None if path is None else str(path)
 
 

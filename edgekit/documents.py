@@ -78,7 +78,7 @@ class Ruled:
             return given
 
         rule = core_schema.no_info_plain_validator_function(value)
-        quick = _quick(rule_schema(self._rule))
+        quick = _core_schemas(rule_schema(self._rule))
         if not quick:
             return rule
         # the rule is called if pydantic refuses, for its message
@@ -91,7 +91,7 @@ class Ruled:
         return dict(_rule_to_schema(self._rule))
 
 
-def _quick(schema: Mapping[str, Any]) -> list[core_schema.CoreSchema]:
+def _core_schemas(schema: Mapping[str, Any]) -> list[core_schema.CoreSchema]:
     """Returns pydantic's own schemas of a rule; none if a function must check it.
 
     A document of 100,000 events has a million such values, and a Python function takes ten times
@@ -188,7 +188,7 @@ class Document(FormerDict, BaseModel):
             found["description"] = _without_attributes(cls)
         about = _attributes(cls)
         for name, value in found.get("properties", {}).items():
-            words = about.get(name) or _unit(name)
+            words = about.get(name) or _unit_words(name)
             if words:
                 value.setdefault("description", words)
         return made
@@ -274,7 +274,7 @@ def _codec_schema(kind: type[Any]) -> dict[str, Any]:
             continue
         key = field.metadata["key"] or field.name
         properties[key] = _rule_to_schema(field.metadata["rule"])
-        words = about.get(field.name) or _unit(field.name)
+        words = about.get(field.name) or _unit_words(field.name)
         if words:
             properties[key]["description"] = words
         if field.metadata["needed"]:
@@ -305,7 +305,7 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
     return found
 
 
-def _unit(name: str) -> str:
+def _unit_words(name: str) -> str:
     """Returns the unit in a number's name, in words; "" for none."""
     return _UNITS.get(name.rpartition("_")[2], "")
 
@@ -342,7 +342,7 @@ def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: 
     """
     try:
         # Python's json reads NaN and Infinity, which are not JSON (RFC 8259)
-        return parse_json(read_file(path, largest), parse_constant=_refuse)
+        return parse_json(read_file(path, largest), parse_constant=_refuse_constant)
     except OSError as error:
         raise DataError(
             f"the file cannot be read: {error.strerror or error}",
@@ -358,7 +358,7 @@ def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: 
         ) from error
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"it has the number {constant}, which is no JSON number")
 
 
@@ -374,17 +374,17 @@ def faults(error: ValidationError) -> list[ErrorDetails]:
 def fault_words(error: ValidationError) -> str:
     """Returns the errors of a document with their places, in words."""
     found = faults(error)
-    words = [": ".join(filter(None, _fault(fault))) for fault in found[:_SHOWN]]
+    words = [": ".join(filter(None, _place_and_message(fault))) for fault in found[:_SHOWN]]
     more = len(found) - _SHOWN
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
     """Returns the place of a document's first fault, and its message."""
-    return _fault(faults(error)[0])
+    return _place_and_message(faults(error)[0])
 
 
-def _fault(fault: ErrorDetails) -> tuple[str, str]:
+def _place_and_message(fault: ErrorDetails) -> tuple[str, str]:
     """Returns the place, such as "segments[1].latency_ms", and the message; both as the codec's."""
     inside = fault["ctx"] if fault["type"] == "codec" else {}
     names = fault["loc"]

@@ -93,10 +93,10 @@ def read_document(kind: type[_Document], path: Path, code: str = "data.invalid")
     try:
         return read(kind, content)
     except DeviceError as error:
-        raise _not_read(error, path, code) from error
+        raise _document_error(error, path, code) from error
 
 
-def _not_read(error: DeviceError, path: Path, code: str) -> DataError:
+def _document_error(error: DeviceError, path: Path, code: str) -> DataError:
     place = f"{error.where}: " if error.where else ""
     return DataError(
         f"{place}{error.message}",
@@ -179,9 +179,9 @@ def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
     try:
         if found != schema:
             raise DeviceError(f"{found!r} is not {schema}", code="", where="schema")
-        read_by_type: _Document = _typed(cast(Hashable, kind))(content)
+        read_by_type: _Document = _rule_of_type(cast(Hashable, kind))(content)
     except DeviceError as error:
-        raise _not_read(error, path, "data.invalid") from error
+        raise _document_error(error, path, "data.invalid") from error
     return read_by_type
 
 
@@ -208,19 +208,19 @@ def tensorrt_sources() -> Mapping[str, Source]:
 
 
 @cache
-def _typed(kind: Any) -> Rule:
+def _rule_of_type(kind: Any) -> Rule:
     """Returns the rule of an annotation."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Mapping:
-        return mapping(_typed(parts[1]), _typed(parts[0]))
+        return mapping(_rule_of_type(parts[1]), _rule_of_type(parts[0]))
     if origin is tuple and parts[-1] is ...:
-        return array(_typed(parts[0]))
+        return array(_rule_of_type(parts[0]))
     if origin is tuple:
-        return _parts([_typed(part) for part in parts])
+        return _tuple_rule([_rule_of_type(part) for part in parts])
     if origin is not None:
-        return nullable(_typed(parts[0]))
+        return nullable(_rule_of_type(parts[0]))
     hints = get_type_hints(kind)
     needed = [
         field.name
@@ -228,12 +228,13 @@ def _typed(kind: Any) -> Rule:
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     rows = [
-        (field.name, field.name, _typed(hints[field.name])) for field in dataclasses.fields(kind)
+        (field.name, field.name, _rule_of_type(hints[field.name]))
+        for field in dataclasses.fields(kind)
     ]
     return members(kind, rows, needed, "source")
 
 
-def _parts(rules: Sequence[Rule]) -> Rule:
+def _tuple_rule(rules: Sequence[Rule]) -> Rule:
     """A list of one entry for each rule, as a tuple."""
     entries = array(anything, len(rules), len(rules))
     return lambda value: tuple(

@@ -199,10 +199,10 @@ def document_classes(schema: str) -> tuple[type[Any], ...]:
     Raises:
         KeyError: There is no such document.
     """
-    return tuple(map(_imported, (*FORMS.get(schema, ()), DOCUMENTS[schema][0])))
+    return tuple(map(_import_class, (*FORMS.get(schema, ()), DOCUMENTS[schema][0])))
 
 
-def _imported(text: str) -> type[Any]:
+def _import_class(text: str) -> type[Any]:
     module, _, name = text.partition(":")
     found: type[Any] = getattr(import_module(module), name)
     return found
@@ -221,11 +221,11 @@ def read_document(source: str | Path | Mapping[str, object]) -> Any:
             whole its schema.
     """
     if isinstance(source, Mapping):
-        return _read(dict(source), "")
-    return _read(_parsed(Path(source)), str(source))
+        return _read_by_schema(dict(source), "")
+    return _read_by_schema(_load_file(Path(source)), str(source))
 
 
-def _parsed(path: Path) -> object:
+def _load_file(path: Path) -> object:
     from edgekit.documents import load_json
 
     return load_json(
@@ -237,16 +237,18 @@ def _parsed(path: Path) -> object:
     )
 
 
-def _read(document: object, where: str) -> Any:
+def _read_by_schema(document: object, where: str) -> Any:
     schema = _schema_name(document)
     if schema not in DOCUMENTS:
-        raise _unknown(schema, where)
+        raise _unknown_schema(schema, where)
     kinds, made = document_classes(schema), DOCUMENTS[schema][1]
     # forms of one schema differ in their keys alone
-    kind = kinds[0] if len(kinds) == 1 else min(kinds, key=lambda form: _misfits(form, document))
+    kind = (
+        kinds[0] if len(kinds) == 1 else min(kinds, key=lambda form: _count_misfits(form, document))
+    )
     try:
         if hasattr(kind, "model_validate_json"):
-            return _of_model(kind, document)
+            return _validate_model(kind, document)
         return read(kind, document)
     except DeviceError as error:
         raise DataError(
@@ -257,7 +259,7 @@ def _read(document: object, where: str) -> Any:
         ) from error
 
 
-def _misfits(kind: type[Any], document: object) -> int:
+def _count_misfits(kind: type[Any], document: object) -> int:
     """Returns how many keys of a document a codec class lacks, or needs in vain."""
     rules = [field for field in dataclasses.fields(kind) if "rule" in field.metadata]
     needed = {field.metadata["key"] or field.name: field.metadata["needed"] for field in rules}
@@ -266,7 +268,7 @@ def _misfits(kind: type[Any], document: object) -> int:
     return len(missing) + len([key for key in given if key not in needed])
 
 
-def _of_model(kind: Any, document: object) -> Any:
+def _validate_model(kind: Any, document: object) -> Any:
     """Returns a pydantic model's object; DeviceError as the codec raises it."""
     from pydantic import ValidationError
 
@@ -294,7 +296,7 @@ def _schema_name(document: object) -> str:
     return named if isinstance(named, str) else ""
 
 
-def _unknown(schema: str, where: str) -> DataError:
+def _unknown_schema(schema: str, where: str) -> DataError:
     hint = "docs/documents.md lists the documents that edgekit reads"
     if not schema:
         message = "the document does not name its schema"

@@ -384,8 +384,8 @@ def _show_status(document: Status, verbose: bool) -> None:
                 app,
                 facts.current or "nothing",
                 facts.previous or "-",
-                _deployment(facts),
-                _server(facts.serving),
+                _deployment_cell(facts),
+                _server_cell(facts.serving),
             )
             rows.add_row(*map(plain_text, cells))
             notes += [
@@ -412,7 +412,7 @@ def _last_rollback(facts: AppStatus) -> HistoryEntry | None:
     return last if ended and back else None
 
 
-def _deployment(facts: AppStatus) -> str:
+def _deployment_cell(facts: AppStatus) -> str:
     if (back := _last_rollback(facts)) is not None:
         return f"{back.state} {back.state_at}"
     found = facts.deployment
@@ -422,7 +422,7 @@ def _deployment(facts: AppStatus) -> str:
     return f"{text}, by {found.operator or 'an unknown operator'}" if found.alive else text
 
 
-def _server(found: ServingStatus | Failed | None) -> str:
+def _server_cell(found: ServingStatus | Failed | None) -> str:
     if found is None:
         return "none"
     if (error := getattr(found, "error", None)) is not None:
@@ -447,7 +447,8 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
         found.append(facts.error.message + (f" ({facts.error.hint})" if facts.error.hint else ""))
     for refusal in facts.refused:
         found.append(
-            f"{refusal.release} can no longer be loaded: {refusal.message} ({_remedy_command(refusal.code)})"
+            f"{refusal.release} can no longer be loaded: {refusal.message} "
+            f"({_remedy_command(refusal.code)})"
         )
     changes = getattr(facts.changed, "changes", ())
     if changes:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from edgekit.removed import FormerDict
 
 
-def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+def _refuse_nan(
+    _context: click.Context, _option: click.Parameter, value: float | None
+) -> float | None:
     if value is not None and math.isnan(value):  # nan passes every range check
         raise click.BadParameter("nan is not a percentage")
     return value
@@ -81,7 +83,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 100),
-    callback=_number,
+    callback=_refuse_nan,
     help="Exit with code 1 below this percentage of MACs on the DLA.",
 )
 @click.option(
@@ -218,7 +220,7 @@ def _comparison_page(compared: ComparedCheck, verbose: bool) -> str:
     return render_comparison(compared.compare, verbose=verbose)
 
 
-def _fail(failures: Sequence[EdgekitError]) -> str:
+def _failure_words(failures: Sequence[EdgekitError]) -> str:
     if any(not isinstance(failure, GateError) for failure in failures):
         return "cannot be checked or fail the check"
     parsed = all(failure.code != "model.parse" for failure in failures)
@@ -231,7 +233,8 @@ def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> E
     if models > 1:
         # an error without an answer comes first and determines the exit status
         error = EdgekitError(
-            f"{len({failure.where for failure in failures})} of {models} models {_fail(failures)}",
+            f"{len({failure.where for failure in failures})} of {models} models "
+            f"{_failure_words(failures)}",
             code=failures[0].code,
             hint=failures[0].hint,
         )

@@ -71,7 +71,7 @@ _SSH_ALONE = {
 }
 
 
-def _parallel(default: int) -> Callable[..., Any]:
+def _parallel_option(default: int) -> Callable[..., Any]:
     return click.option(
         "--parallel",
         type=click.IntRange(1, 256),
@@ -91,7 +91,7 @@ _rollout_options = o.combine(
         show_default=True,
         help="Failed boards allowed in a wave, N or P%; above that, the wave is rolled back.",
     ),
-    _parallel(8),
+    _parallel_option(8),
     click.option(
         "--soak",
         "soak_s",
@@ -300,7 +300,7 @@ def finish_ansible(document: AnsibleRun, json: bool) -> None:
 
 
 def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
-    output.say(f"{document.rollout}: {document.state}: {_counts(document.counts)}")
+    output.say(f"{document.rollout}: {document.state}: {_counts_text(document.counts)}")
     rows = [row for row in document.boards if every or row.state != "ok"]
     cells = [(row.board, str(row.wave), row.state, _error_text(row)) for row in rows]
     for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
@@ -310,10 +310,10 @@ def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
 
 def show_boards(document: FleetBoards) -> None:
     """Prints a table of the releases that an inventory's boards serve."""
-    output.say(f"{counted(len(document.boards), 'board')}: {_counts(document.counts)}")
+    output.say(f"{counted(len(document.boards), 'board')}: {_counts_text(document.counts)}")
     cells = []
     for board in document.boards:
-        seen = "now" if board.state == "reached" else _age(board.age_s)
+        seen = "now" if board.state == "reached" else _age_text(board.age_s)
         why = _error_text(board)
         for app in board.apps:
             wave = f"{app.rollout} {app.wave} {app.state}" if app.rollout else "-"
@@ -330,7 +330,7 @@ def show_boards(document: FleetBoards) -> None:
         output.say(line)
 
 
-def _age(seconds: float | None) -> str:
+def _age_text(seconds: float | None) -> str:
     if seconds is None:
         return "never"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -367,7 +367,7 @@ def show_all(listing: FleetListing) -> None:
             "ssh" if row.rollout in own else "ansible",
             row.state,
             row.updated_at,
-            _counts(row.counts),
+            _counts_text(row.counts),
         )
         for row in rows
     ]
@@ -396,21 +396,21 @@ def _print_remaining(row: RolloutHead) -> None:
 
 def _show_one(document: FleetRollout, *, every: bool = False) -> None:
     driven = ", running now" if document.driven else ""
-    output.say(f"{document.rollout}: {document.state}{driven}: {_counts(document.counts)}")
+    output.say(f"{document.rollout}: {document.state}{driven}: {_counts_text(document.counts)}")
     for wave in document.waves:
-        text = _counts(wave.counts)
+        text = _counts_text(wave.counts)
         output.say(f"  wave {wave.wave}: {counted(wave.boards, 'board')}: {text}")
     rows = [row for row in document.boards if every or row.error or row.state in _TROUBLE]
     # trouble first
     rows.sort(key=lambda row: _ORDER.index(row.state))
     if rows:
-        cells = [(row.board, row.state, _serves(row), _error_text(row)) for row in rows]
+        cells = [(row.board, row.state, _served_release(row), _error_text(row)) for row in rows]
         for line in _columns(("board", "state", "serves", "why"), cells):
             output.say(f"  {line}")
     say_notes(document)
 
 
-def _serves(row: RolloutBoard) -> str:
+def _served_release(row: RolloutBoard) -> str:
     if row.serves is None:
         return "-"
     release = row.release if row.state == "done" else None
@@ -421,7 +421,7 @@ def _error_text(row: RolloutBoard | AnsibleBoard | InventoryBoard | AppliedBoard
     return f"{row.error.code}: {row.error.message}" if row.error else ""
 
 
-def _counts(counts: Mapping[str, int]) -> str:
+def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
@@ -580,7 +580,7 @@ def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
     help="Ask these boards for their served releases; an unreachable board keeps its last answer.",
 )
 @select_option
-@_parallel(16)
+@_parallel_option(16)
 @state_option
 @o.accept_host_key
 @o.json
@@ -643,7 +643,7 @@ def fleet_status_command(
 )
 @inventory_option
 @select_option
-@_parallel(8)
+@_parallel_option(8)
 @click.option(
     "--max-failures",
     "most_failed",
@@ -683,7 +683,7 @@ def fleet_apply_command(
     if json:
         print_json(found)
     elif found.failure or not quiet:
-        output.say(f"{counted(len(found.boards), 'board')}: {_counts(found.counts)}")
+        output.say(f"{counted(len(found.boards), 'board')}: {_counts_text(found.counts)}")
         rows = [row for row in found.boards if row.state != "current"]
         cells = [
             (

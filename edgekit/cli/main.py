@@ -302,7 +302,7 @@ def _status(arguments: list[str]) -> int:
     try:
         _reopen_streams()
     except EnvironmentLack as error:
-        return _fail(error, False)
+        return _report_failure(error, False)
     # a test or a program may run several commands in one process
     forget()
     with printable_output():
@@ -315,22 +315,22 @@ def _run(arguments: list[str]) -> int:
         status = app(arguments)
         sys.stdout.flush()
         # a library may have swallowed the interrupt and ended the command as if all were done
-        return _fail(_InterruptedError(arguments), as_json) if _signals else status
+        return _report_failure(_InterruptedError(arguments), as_json) if _signals else status
     except KeyboardInterrupt as interrupt:
         printed = isinstance(interrupt, Interrupted)
-        return _fail(
+        return _report_failure(
             _InterruptedError(arguments, _interrupt_message(interrupt)), as_json and not printed
         )
     except BrokenPipeError:
         return _discard_output(0)
     except Exception as error:
         if _signals:  # libraries convert an interrupt to their own errors
-            return _fail(_InterruptedError(arguments, _interrupt_message(error)), as_json)
+            return _report_failure(_InterruptedError(arguments, _interrupt_message(error)), as_json)
         if "--debug" in arguments:
             import traceback
 
             traceback.print_exc()
-        return _fail(_as_edgekit_error(error), as_json)
+        return _report_failure(_as_edgekit_error(error), as_json)
 
 
 def _reopen_streams() -> None:
@@ -395,10 +395,10 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
     return fault
 
 
-def _fail(error: EdgekitError, as_json: bool) -> int:
+def _report_failure(error: EdgekitError, as_json: bool) -> int:
     try:
         # stdout first: with --json the document is the result, and stderr is for people
-        with _full_disk():
+        with _ignore_full_disk():
             if as_json and not error.printed:
                 print_json(error.to_json())
             sys.stdout.flush()
@@ -409,7 +409,7 @@ def _fail(error: EdgekitError, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def _full_disk() -> Iterator[None]:
+def _ignore_full_disk() -> Iterator[None]:
     """Ignores a failed write to stdout, so that stderr still gets the error; not a closed pipe."""
     try:
         yield

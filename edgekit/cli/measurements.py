@@ -470,9 +470,9 @@ def prune(
 
     def agree(count: int) -> None:
         if not yes:
-            _agree(count, json)
+            _confirm_prune(count, json)
 
-    days = None if older_than is None else _days(older_than)
+    days = None if older_than is None else _parse_days(older_than)
     pruned = api.prune_history(keep, days, dry_run=dry_run, on_all=agree)
     if json:
         print_json(pruned)
@@ -481,7 +481,7 @@ def prune(
         say(f"{counted(len(pruned.removed), 'result')} {done}")
 
 
-def _agree(count: int, json: bool) -> None:
+def _confirm_prune(count: int, json: bool) -> None:
     """Asks for confirmation to remove all unmarked results.
 
     Raises:
@@ -502,14 +502,14 @@ def _agree(count: int, json: bool) -> None:
         raise UsageError("nothing was deleted", code="history.prune-all")
 
 
-def _days(text: str) -> int:
+def _parse_days(text: str) -> int:
     match = _AGE.fullmatch(text)
     if not match:
         raise UsageError(f"--older-than {text!r} is not a number of days", hint="--older-than 90d")
     return int(match[1])
 
 
-def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:
+def _parse_fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:
     """Parses "5%" and "0.05"; refuses the ambiguous 5."""
     match = _PERCENT.fullmatch(text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
@@ -530,7 +530,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     "--threshold",
     default="5%",
     show_default=True,
-    callback=_fraction,
+    callback=_parse_fraction,
     help="Smallest change that counts as a regression.",
 )
 @click.option(

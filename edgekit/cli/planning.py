@@ -235,7 +235,7 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     return found
 
 
-def _named(
+def _parse_named(
     option: str, texts: Iterable[str], read: Callable[[str], _Value], hint: str
 ) -> dict[str, _Value]:
     found = {}
@@ -257,12 +257,12 @@ def _named(
 
 def parse_bounds(texts: Iterable[str]) -> dict[str, float]:
     """Returns the bounds of "NAME=VALUE"."""
-    return _named("--bound", texts, float, "--bound latency_us=2000")
+    return _parse_named("--bound", texts, float, "--bound latency_us=2000")
 
 
 def parse_pools(texts: Iterable[str]) -> dict[str, int]:
     """Returns the pools of "NAME=SIZE"."""
-    return _named("--pool", texts, read_size, "--pool global_dram=64MiB")
+    return _parse_named("--pool", texts, read_size, "--pool global_dram=64MiB")
 
 
 def parse_names(option: str, text: str | None) -> list[str]:

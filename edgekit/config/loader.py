@@ -103,7 +103,7 @@ def load_config(path: str | Path) -> Config:
         raise ConfigError([problem], code="config.missing") from None
     except UnicodeDecodeError as error:
         refuse_foreign(path)
-        what, hint = _encoding(error)
+        what, hint = _describe_encoding(error)
         problem = Problem(what, str(path), hint)
         raise ConfigError([problem], code="config.syntax") from None
     except OSError as error:
@@ -116,7 +116,7 @@ def load_config(path: str | Path) -> Config:
         raise
 
 
-def _encoding(error: UnicodeDecodeError) -> tuple[str, str]:
+def _describe_encoding(error: UnicodeDecodeError) -> tuple[str, str]:
     """Returns the encoding of a file that is not UTF-8 text, and the remedy."""
     data = error.object
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -562,7 +562,11 @@ def refuse_unknown(names: Iterable[str]) -> None:
 def _model_config(path: str, given: dict[str, Any]) -> Config:
     # a trusted pickle may have any extension
     trusted = isinstance(given.get("model"), dict) and bool(given["model"].get("trust"))
-    torch = _torch_source(path, trusted)
+    torch: Literal["python", "pt2"] | None = None
+    if is_factory(path) and not Path(path).exists():
+        torch = "python"
+    elif is_torch_file(Path(path), trusted=trusted):
+        torch = "pt2"
     if parse_builtin(path) is None and torch is None:
         refuse_foreign(Path(path))
     # a wrong path is the likelier mistake than a missing board
@@ -583,16 +587,9 @@ def _model_config(path: str, given: dict[str, Any]) -> Config:
     return _apply_options(YamlDocument(path, base, {}, ()), Path(), given)
 
 
-def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
-    """Returns the key of "model" for a PyTorch network; None for another model."""
-    if is_factory(path) and not Path(path).exists():
-        return "python"
-    return "pt2" if is_torch_file(Path(path), trusted=trusted) else None
-
-
 def _apply_options(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
     merged = _merge(document.value, given)
-    paths = document.given | frozenset(_leaves(given))
+    paths = document.given | frozenset(_option_paths(given))
     file = document.value if document.file is None else document.file
     changed = dataclasses.replace(document, value=merged, given=paths, file=file)
     # checked first: only values of the schema can be written as YAML
@@ -600,10 +597,12 @@ def _apply_options(document: YamlDocument, folder: Path, given: dict[str, Any]) 
     return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))
 
 
-def _leaves(values: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _option_paths(
+    values: Mapping[str, object], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, (*path, key))
+            yield from _option_paths(value, (*path, key))
         else:
             yield (*path, key)
 

@@ -633,7 +633,7 @@ class PluginOutput(Section):
 
     @field_validator("shape")
     @classmethod
-    def _expressions(cls, value: list[int | str]) -> list[int | str]:
+    def _check_expressions(cls, value: list[int | str]) -> list[int | str]:
         for size in value:
             if isinstance(size, str):
                 parse_size(size)
@@ -703,14 +703,14 @@ class PluginSection(Section):
         return self.operator.rpartition("::")[2]
 
 
-def _operator_alone(value: Any) -> Any:
+def _as_plugin(value: Any) -> Any:
     # a name alone: the board's TensorRT brings the plugin
     return {"operator": value} if isinstance(value, str) else value
 
 
 PluginItem = Annotated[
     PluginSection,
-    BeforeValidator(_operator_alone, json_schema_input_type=str | PluginSection),
+    BeforeValidator(_as_plugin, json_schema_input_type=str | PluginSection),
 ]
 
 
@@ -758,12 +758,12 @@ class BucketsSection(Section):
     )
 
 
-def _axis(text: str) -> str:
+def _check_axis(text: str) -> str:
     parse_axis(text)
     return text
 
 
-def _picture_size(text: str) -> str:
+def _check_picture_size(text: str) -> str:
     sides = text.split("x")
     if len(sides) != 2 or not all(s.isdecimal() and 1 <= int(s) <= _LARGEST for s in sides):
         raise ValueError("give HEIGHTxWIDTH, such as 640x960, or {input: [1, 3, 640, 960]}")
@@ -801,7 +801,7 @@ def _buckets_form(value: object) -> str:
 _AxisRange = Annotated[
     str,
     Field(json_schema_extra={"pattern": r"^[0-9]+[.][.]([0-9]+[.][.])?[0-9]+$"}),
-    AfterValidator(_axis),
+    AfterValidator(_check_axis),
 ]
 Axis = Annotated[
     Annotated[Dimension, Tag("size")] | Annotated[_AxisRange, Tag("text")],
@@ -835,7 +835,7 @@ Bucket = Annotated[
     Annotated[
         str,
         Field(json_schema_extra={"pattern": r"^[0-9]+x[0-9]+$"}),
-        AfterValidator(_picture_size),
+        AfterValidator(_check_picture_size),
         Tag("text"),
     ]
     | Annotated[dict[str, list[Dimension]], Field(min_length=1), Tag("mapping")],
@@ -893,7 +893,7 @@ class _Source(Section):
 
     @field_validator("plugins")
     @classmethod
-    def _one_each(cls, value: list[PluginSection]) -> list[PluginSection]:
+    def _check_unique_plugins(cls, value: list[PluginSection]) -> list[PluginSection]:
         names = [plugin.operator for plugin in value]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise ValueError(f"{twice!r} is listed twice")
@@ -1296,13 +1296,13 @@ class ConfigFile(Section):
 
     @field_validator("target")
     @classmethod
-    def _board(cls, name: str) -> str:
+    def _canonical_board(cls, name: str) -> str:
         """Returns the board's own name if its words are in another order."""
         return match_words(name) or name
 
     @field_validator("tensorrt")
     @classmethod
-    def _release(cls, text: str | None) -> str | None:
+    def _canonical_release(cls, text: str | None) -> str | None:
         """Returns the release's standard spelling; an unknown release is refused later."""
         with suppress(UsageError):
             return None if text is None else parse_release(text)

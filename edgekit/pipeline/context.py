@@ -236,12 +236,14 @@ class Computed(Generic[P, R]):
         # first by the context itself: the values of `depends` are costly texts
         kept = context.own.get(key)
         if kept is None:
-            kept = context.own[key] = self._shared(context, key, args, kwargs)
+            kept = context.own[key] = self._look_up_shared(context, key, args, kwargs)
         context.note(*kept[1])
         result: R = kept[0]
         return result
 
-    def _shared(self, context: Context, key: tuple[Any, ...], args: Any, kwargs: Any) -> _Kept:
+    def _look_up_shared(
+        self, context: Context, key: tuple[Any, ...], args: Any, kwargs: Any
+    ) -> _Kept:
         # without `depends` only the context's own results have it
         results = context.session.results if self.depends else {}
         # a forced context must not get a result that was read from the cache

@@ -411,7 +411,7 @@ class Pipeline:
                 return replace(run, found=replace(run.found, deploy=tuple(found)))
 
             offered = (bundle.digest, bundle)
-            steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
+            steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploy_step_with(install)
         releases = self._run(*steps).found.deploy
         return Deployed(dry_run, tuple(self.log.done), tuple(release.row() for release in releases))
 
@@ -454,7 +454,9 @@ class Pipeline:
 
         step = _weights_step(weights, changed)
         try:
-            run = self._run(*required_steps("bundle"), step, *_deploying(install), weights=given)
+            run = self._run(
+                *required_steps("bundle"), step, *_deploy_step_with(install), weights=given
+            )
         except BoardError as failed:
             if failed.code == "install.taken-back":
                 words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
@@ -645,7 +647,7 @@ def _dry_run_step(
     return Step("deploy", look, reuses=False)
 
 
-def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
+def _deploy_step_with(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns the deploy step with another installation."""
     return [step for step in required_steps("deploy", deploy=install) if step.name == "deploy"]
 

@@ -104,8 +104,8 @@ class StepLog:
         self.progress.begin(number, max(len(self.names), number), name)
         try:
             yield step
-        # also KeyboardInterrupt: the record has the step that Ctrl-C ended
         except BaseException as error:
+            # also KeyboardInterrupt: the record has the step that Ctrl-C ended
             interrupted = isinstance(error, KeyboardInterrupt)
             why = error.message if isinstance(error, EdgekitError) else ""
             cancelled = isinstance(error, EdgekitError) and error.code == "job.cancelled"

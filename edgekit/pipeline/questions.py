@@ -71,14 +71,16 @@ def plan_table(
         every = list(targets) == ["all"]
         board_names = list(names()) if every else list(dict.fromkeys(targets))
         boards = [get(name) for name in board_names or (context.file.target,)]
-        found = _table(context, boards, modes, objective, power_mode or context.file.power_mode)
+        found = _make_table(
+            context, boards, modes, objective, power_mode or context.file.power_mode
+        )
         return found, counted(len(found.rows), "row")
 
     # which has its own plans
     return pipeline.answer("table", ask, "check", "rewrite")
 
 
-def _table(
+def _make_table(
     context: Context,
     boards: Sequence[Target],
     modes: Sequence[str],

@@ -264,14 +264,14 @@ def report_facts(
         refit=None if back else refit,
         built=board_builds(builds),
         bench=bench,
-        trace=None if back else _trace(files["trace"]),
+        trace=None if back else _read_trace(files["trace"]),
         board=board_name(release.board),
         rewrites=tuple(map(ReportedRewrite.of, applied)),
         cuts=proposed_cuts(context),
         steps=tuple(steps),
         files=files,
         config_text=context.config.text,
-        environment={**_environment()},
+        environment={**_software_versions()},
         notes=tuple(build_notes(context, builds)),
         note_groups=note_groups(context, builds),
     )
@@ -301,14 +301,14 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     return report
 
 
-def _trace(path: str) -> Trace | None:
+def _read_trace(path: str) -> Trace | None:
     """Returns the trace that the bench step wrote."""
     with contextlib.suppress(OSError, ValueError):
         return Trace.model_validate_json(regular_file(Path(path)).read_bytes())
     return None
 
 
-def _environment() -> dict[str, str]:
+def _software_versions() -> dict[str, str]:
     found = {
         "edgekit": __version__,
         "python": platform.python_version(),

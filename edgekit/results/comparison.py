@@ -234,7 +234,7 @@ def _side_facts(
     for what, value in _MAY_DIFFER:
         yield what, _values(a, value), _values(b, value)
     for what in ("settings", "runtime", "fingerprint"):
-        sides = [[_flat(_facts(result, what)) for result in side] for side in (a, b)]
+        sides = [[_flatten(_facts(result, what)) for result in side] for side in (a, b)]
         for key in sorted({key for side in sides for flat in side for key in flat}):
             one, other = (
                 list(dict.fromkeys(flat[key] for flat in side if key in flat)) for side in sides
@@ -258,7 +258,7 @@ def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[s
     return list(dict.fromkeys(str(name) for name in found if name is not None))
 
 
-def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+def _flatten(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Returns the leaves of a document by their path, without notes."""
     found: dict[str, str] = {}
     for key, value in mapping.items():
@@ -266,7 +266,7 @@ def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
         if key == "notes":
             continue
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
+            found |= _flatten(value, f"{prefix}{key}.")
         elif value is not None:
             found[f"{prefix}{key}"] = describe_value(value)
     return found
@@ -282,7 +282,7 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
     """
     distinct = {result.label: result for result in [*a, *b]}.values()
     drifting = filter(None, map(_drift_note, distinct))
-    return [*_notes(a, b, spread), *_shared_note(a, b), *drifting]
+    return [*_run_notes(a, b, spread), *_shared_note(a, b), *drifting]
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -320,7 +320,7 @@ def _drift_note(result: Result) -> str:
     )
 
 
-def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> list[str]:
+def _run_notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> list[str]:
     notes = []
     if len(a) == len(b) == 1:
         if is_same_measurement(a[0], b[0]):
@@ -407,15 +407,15 @@ def compare(
     refuse_predictions([*a, *b])
     against = objections(a, b)
     if against and not force:
-        raise _not_comparable(against)
-    sides = [[_measured(result, chosen) for result in side] for side in (a, b)]
+        raise _objection_error(against)
+    sides = [[_require_measure(result, chosen) for result in side] for side in (a, b)]
     single = len(a) == len(b) == 1
-    spread = _spread(a[0], b[0], past, chosen) if single else None
+    spread = _past_spread(a[0], b[0], past, chosen) if single else None
     found = difference(sides[0], sides[1], confidence, spread)
     if single and is_same_measurement(a[0], b[0]):
         # of itself the ratio is exact, whatever the spread
         found = Difference(found.ratio, found.ratio, found.ratio)
-    verdict, direction = _answer(found, chosen, threshold)
+    verdict, direction = _verdict(found, chosen, threshold)
     worst = _worse_by(found, chosen)
     limit = 1 + threshold
     return Comparison(
@@ -438,7 +438,7 @@ def compare(
     )
 
 
-def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spread | None:
+def _past_spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spread | None:
     """Returns the spread between runs of one release with the settings of A and B."""
     names, frames = {a.name, b.name}, min(_frames(a), _frames(b))
     releases: dict[tuple[object, ...], list[float]] = {}
@@ -464,7 +464,7 @@ def _frames(result: Result) -> int:
     return len(result.samples) or result.document.iterations or 0
 
 
-def _not_comparable(against: Sequence[str]) -> DataError:
+def _objection_error(against: Sequence[str]) -> DataError:
     error = DataError(
         f"these measurements cannot be compared: {against[0]}",
         code="compare.not-alike",
@@ -476,7 +476,7 @@ def _not_comparable(against: Sequence[str]) -> DataError:
     return error
 
 
-def _measured(result: Result, metric: Metric) -> Measure:
+def _require_measure(result: Result, metric: Metric) -> Measure:
     found = measure(result, metric)
     if found is None:
         raise DataError(
@@ -498,7 +498,7 @@ def _worse_by(found: Difference, metric: Metric) -> tuple[float, float] | None:
     return (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)
 
 
-def _answer(found: Difference, metric: Metric, threshold: float) -> tuple[str, Direction]:
+def _verdict(found: Difference, metric: Metric, threshold: float) -> tuple[str, Direction]:
     better, worse = metric.words
     between = _worse_by(found, metric)
     if between is None:

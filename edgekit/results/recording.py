@@ -138,7 +138,7 @@ def record(
     """
     if not document.latency_ms:
         raise DataError("there is no measurement to record", code="history.nothing-measured")
-    result = _result(document, config, release)
+    result = _describe_result(document, config, release)
     git = result.git
     with ResultStore(path, write=True) as store:
         return store.add(
@@ -172,7 +172,9 @@ def record(
         )
 
 
-def _result(document: Bench, config: Project | None, release: MeasuredRelease | None) -> Result:
+def _describe_result(
+    document: Bench, config: Project | None, release: MeasuredRelease | None
+) -> Result:
     environment, hello = document.environment or {}, release.hello if release else None
     known = {key: getattr(hello, key, None) or environment.get(key) for key in _FINGERPRINT}
     # this machine's name if its own processor ran it: every machine has a "local"
@@ -226,7 +228,7 @@ def amend(document: Bench, *, path: Path | None = None) -> int | None:
     """
     if not (path or history_path()).exists():
         return None
-    result = _result(document, None, None)
+    result = _describe_result(document, None, None)
     with ResultStore(path, write=True) as store:
         for bundle in store.bundles(result.name):
             # the document does not name its bundle

@@ -727,7 +727,7 @@ def repair(path: Path | None = None) -> Repaired:
             code="history.unavailable",
             where=str(path),
         ) from error
-    rows, marks = _readable(aside)
+    rows, marks = _read_sound_rows(aside)
     with ResultStore(path, write=True) as store:
         restored = store.restore(rows, marks)
     return Repaired(repaired=True, moved=str(aside), kept=restored)
@@ -745,7 +745,7 @@ def _check_rows(store: ResultStore, path: Path) -> int:
     return len(store.results())
 
 
-def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
+def _read_sound_rows(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
     """Returns the readable rows, each read separately, and the marks."""
     rows: list[sqlite3.Row] = []
     marks: list[sqlite3.Row] = []
@@ -785,8 +785,8 @@ def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sql
     try:
         for row in db.execute(query, values):
             found.append(row)
-    # damaged bytes may also read as a text that is not UTF-8, or as an impossible number
     except (sqlite3.Error, OverflowError, UnicodeError):
+        # damaged bytes may also read as a text that is not UTF-8, or as an impossible number
         pass
     return found
 

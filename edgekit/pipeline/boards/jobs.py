@@ -46,7 +46,7 @@ _SHORTEST = 4
 _LOG = text(most=1 << 40)
 
 
-def _result(value: Any) -> object:
+def _read_result(value: Any) -> object:
     """Returns a job's result as the class that its schema names."""
     found = job_result(value) if isinstance(value, dict) else value
     if found is value:
@@ -55,7 +55,7 @@ def _result(value: Any) -> object:
 
 
 _RESULT = with_schema(
-    _result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult)
+    _read_result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult)
 )
 
 

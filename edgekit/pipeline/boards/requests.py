@@ -126,8 +126,8 @@ def request_from_boards(
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:
                 name, reached = client.name, True
                 return BoardAnswer(name, question(client), None, True, again)
-        # failures of a board; a mistake of the user's would be the same on every board
         except (BoardError, EnvironmentLack) as error:
+            # failures of a board; a mistake of the user's would be the same on every board
             addresses.fill_hint(error, where, board, several)
             return BoardAnswer(name, None, error, reached, again)
 

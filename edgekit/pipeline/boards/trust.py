@@ -82,7 +82,7 @@ class KeyChanges:
         times = {"after": self.valid_after, "before": self.valid_before}
         signers = revocations = None
         if self.signers:
-            lines = [line.strip() for line in _text(self.signers).splitlines()]
+            lines = [line.strip() for line in _read_text(self.signers).splitlines()]
             # comments of allowed_signers (ssh-keygen(1))
             signers = tuple(line for line in lines if line and not line.startswith("#"))
         if self.revocations:
@@ -91,7 +91,7 @@ class KeyChanges:
         return TrustRequest(
             lines=tuple(allowed_signers_line(path, self.identity, times) for path in self.add),
             remove=tuple(_key_line(word) for word in self.remove),
-            revoke=tuple(_text(path).strip() for path in self.revoke),
+            revoke=tuple(_read_text(path).strip() for path in self.revoke),
             signers=signers,
             revocations=revocations,
             force=self.force,
@@ -129,11 +129,11 @@ def _key_line(word: str) -> str:
     """Returns a key's line if a file is named; fingerprints and identities are unchanged."""
     with contextlib.suppress(OSError, ValueError):
         if Path(word).expanduser().is_file():
-            return _text(Path(word)).strip()
+            return _read_text(Path(word)).strip()
     return word
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return _read_public_key_file(path).decode("utf-8", "replace")
 
 

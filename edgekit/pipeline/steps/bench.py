@@ -93,10 +93,10 @@ def board_settings(
     )
     if not section.with_trtexec:
         return settings
-    return replace(settings, trtexec=_trtexec(settings, backend, tensorrt))
+    return replace(settings, trtexec=_trtexec_options(settings, backend, tensorrt))
 
 
-def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
+def _trtexec_options(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
     if backend == "reference":  # the board reports that trtexec has no engine to run
         return TrtexecOptions((), (), (), (), 0.0)
     if not tensorrt:
@@ -375,7 +375,7 @@ def infer(
         schema="edgekit.infer/1",
         board=board_name(boards.describe(client)),
         release=release.release,
-        backend=_backend(backend, release),
+        backend=_served_backend(backend, release),
         bit_equal=known["bit_equal"],
         outputs=facts,
         file=str(path),
@@ -438,7 +438,7 @@ def bench(
         context.session.fresh.add("bench")
         settings = board_settings(
             section,
-            backend=_backend(backend, release),
+            backend=_served_backend(backend, release),
             tensorrt=board_tensorrt(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
@@ -509,7 +509,7 @@ def bench(
     return document
 
 
-def _backend(backend: str, release: InstalledRelease) -> str:
+def _served_backend(backend: str, release: InstalledRelease) -> str:
     """Returns the release's backend: another release may have another backend than the build."""
     return release.backend or backend
 

@@ -168,8 +168,8 @@ def _next_bucket(
                 where=context.config.document.where(("model", "buckets")),
                 hint="load shapes on demand (model.load: demand), list fewer, or allow the GPU",
             )
-        # no engine of the range could take the shape: it gets an engine of its own on the GPU
         elif not profiles:
+            # no engine of the range could take the shape: it gets an engine of its own on the GPU
             shaped = at(dla_cores=[], pin=[])
             own = replace(move_to_profiles(own, alone, why), engine=OWN)
     if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):

@@ -86,13 +86,13 @@ def make_build_request(
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decide(context, profiles)
+    decision = _decide_build(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
     values = values or {}
     opened = _range_model(context, profiles, values, strong) if profiles else None
     if opened is None:
-        lanes = _lanes(context, strong, other)
+        lanes = _requested_lanes(context, strong, other)
     else:
         lanes = _range_lanes(context, opened, profiles, values, strong)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
@@ -107,7 +107,7 @@ def make_build_request(
         constraints=file.build.constraints,
         pools=memory_pools(context.target, file.placement.pool_limits or {}, plan(context).pools),
         settings=decision.settings,
-        calibration=None if strong else _calibration(context, opened),
+        calibration=None if strong else _calibration_cache(context, opened),
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
         dla=context.target.dla.layouts,
@@ -123,7 +123,7 @@ def make_build_request(
         lanes,
         options,
         network=NetworkSpec(network_tensors(net.inputs), network_tensors(net.outputs)),
-        golden=_golden(context, len(lanes), profiles),
+        golden=_golden_specs(context, len(lanes), profiles),
         attempts=_attempts(decision),
         plugins=plugins,
     )
@@ -137,7 +137,7 @@ def request_without_known_failures(
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decide(context, profiles),
+        _decide_build(context, profiles),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
         dla=bool(plan(context).dla_cores),
@@ -148,10 +148,10 @@ def request_without_known_failures(
 
 def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
     """Returns the engines of a board's build alone."""
-    return _lanes(context, _decide(context).typing == "strong", None)
+    return _requested_lanes(context, _decide_build(context).typing == "strong", None)
 
 
-def _decide(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
+def _decide_build(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
     net = network(context)
@@ -201,7 +201,7 @@ def _range_lanes(
     return (range_lane(opened, networks, profiles, placed, values),)
 
 
-def _calibration(context: Context, opened: Model | None) -> str | None:
+def _calibration_cache(context: Context, opened: Model | None) -> str | None:
     """Returns the calibration cache of a weakly typed build; None without scales.
 
     Args:
@@ -215,7 +215,9 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     return make_cache(scales, context.tensorrt).text
 
 
-def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
+def _requested_lanes(
+    context: Context, strong: bool, other: Model | None
+) -> tuple[RequestedLane, ...]:
     from edgekit.tensorrt.requests import requested_lanes
 
     scales = plan_scales(context)
@@ -297,7 +299,7 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     return {kind: [Attempt(x.flags, x.gives_up) for x in tried] for kind, tried in kinds.items()}
 
 
-def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
+def _golden_specs(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
     from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
 
@@ -343,7 +345,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     if not keys:
         return
     # settings that edgekit chooses are noted when TensorRT builds
-    dropped = _decide(context, profiles).dropped
+    dropped = _decide_build(context, profiles).dropped
     context.note(*(setting.why for setting in dropped if setting.key in keys))
 
 

@@ -213,7 +213,7 @@ def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bund
         health_key(context),
         # the rest of `deploy` is not in the manifest
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
-        write(_memory(context, built)),
+        write(_bundle_memory(context, built)),
         write(head) if head else None,
     )
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
@@ -227,7 +227,7 @@ def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bund
     return bundle
 
 
-def _memory(context: Context, built: BuiltPlan) -> MemorySettings:
+def _bundle_memory(context: Context, built: BuiltPlan) -> MemorySettings:
     """Returns the bundle's GPU memory settings, which only TensorRT's engines use."""
     on_gpu = built.artefacts.backend == "tensorrt"
     return memory_settings(context) if on_gpu else MemorySettings()
@@ -448,7 +448,7 @@ def _pack(
         samples=bundle_samples(context, built),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
-        memory=_memory(context, built),
+        memory=_bundle_memory(context, built),
         variants=[
             ShapeVariant(
                 network(variant.context),
@@ -545,7 +545,7 @@ def unstripped_outputs(
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)
     # the usual inference without a file: its outputs were computed with the golden ones
-    if _bytes(inputs) == _bytes(first_input(context)):
+    if _array_bytes(inputs) == _array_bytes(first_input(context)):
         return _reference_outputs(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)
 
@@ -580,7 +580,7 @@ def write_typed(context: Context, path: Path) -> Path | None:
     return path
 
 
-def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+def _array_bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items()}
 
 

@@ -430,8 +430,8 @@ class ConnectedBoards:
             client = self._open(board, key, loader)
             # `look` asks this next: it is answered while the host works
             self._trusted[id(client)] = client.trust()
-        # whatever it is: a future without a result would block `clients` forever
         except BaseException as error:
+            # whatever it is: a future without a result would block `clients` forever
             begun.set_exception(error)
         else:
             begun.set_result(client)

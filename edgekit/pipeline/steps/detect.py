@@ -151,7 +151,7 @@ class Pictures:
             DataError: "data.path": the path does not exist; "data.empty": no picture.
             UsageError: "output.same": a drawn picture would replace an input.
         """
-        found = dict.fromkeys(chain.from_iterable(map(_in_source, sources)))
+        found = dict.fromkeys(chain.from_iterable(map(_pictures_in, sources)))
         if not found:
             raise DataError(
                 "no picture is given",
@@ -177,7 +177,7 @@ class Pictures:
         return found
 
 
-def _in_source(source: Path) -> list[Path]:
+def _pictures_in(source: Path) -> list[Path]:
     if not source.is_dir():
         if not source.exists():
             raise DataError(
@@ -280,7 +280,10 @@ def detect_on(
         context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
         # in their own mode, since the objects are drawn on them; the network's mode comes after
         images = [read_image(file) for file, _ in batch]
-        ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
+        ready = [
+            _prepare_row(prepare, file, image)
+            for (file, _), image in zip(batch, images, strict=True)
+        ]
         feed = write_npz({name: rows.filled(ready)})
         answer = read_npz(client.infer(context.file.name, feed, release=release.release))
         frames = decoded(head, answer, options, client.name)
@@ -316,7 +319,7 @@ def detect_on(
     )
 
 
-def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
+def _prepare_row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
     try:
         return prepare(image.convert(prepare.mode))[0]
     except DataError as error:

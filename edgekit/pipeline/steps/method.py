@@ -60,6 +60,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     used for both.
     """
     from edgekit.placement.segments import cut_segments
+    from edgekit.quantize.calibration.measure import measure
     from edgekit.reference.method import (
         COMPARED,
         HeldOutInput,
@@ -68,6 +69,10 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
         inputs_to_compare,
         most_inputs,
     )
+
+    def measure_half(feeds: Sequence[Feed], which: str) -> Ranges:
+        progress = report_inference(context, f"ranges on the {which} half of the inputs")
+        return measure(model(context), feeds, network=network(context), progress=progress)
 
     bound = placed.scale_binding
     errors = MethodErrors(
@@ -83,19 +88,12 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
             ranges(context),
             lambda: later_inputs(context, COMPARED[-1]),
             calibration_inputs(context),
-            lambda feeds, which: _measured(context, feeds, which),
+            measure_half,
         ),
         lambda: (
             HeldOutInput(feed, ranges(context), False) for feed in calibration_inputs(context)
         ),
     )
-
-
-def _measured(context: Context, feeds: Sequence[Feed], which: str) -> Ranges:
-    from edgekit.quantize.calibration.measure import measure
-
-    progress = report_inference(context, f"ranges on the {which} half of the inputs")
-    return measure(model(context), feeds, network=network(context), progress=progress)
 
 
 def trial_plan(context: Context) -> Plan:
@@ -105,8 +103,8 @@ def trial_plan(context: Context) -> Plan:
 
     try:
         placed = plan(context)
-    # `edgekit calibrate` has no plan step: constraints that no plan meets do not stop it
     except EdgekitError:
+        # `edgekit calibrate` has no plan step: constraints that no plan meets do not stop it
         placed = PlacementQuery(
             network(context),
             judgement(context),

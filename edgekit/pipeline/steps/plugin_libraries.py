@@ -50,11 +50,11 @@ def required_libraries(context: Context, client: BoardClient, probe: Probe) -> P
     entries: dict[PluginEntry, None] = {}
     blobs: dict[str, bytes] = {}
     for number, plugin in enumerate(context.file.model.plugins):
-        library = _library(context, client, probe, number, plugin)
+        library = _read_or_compile(context, client, probe, number, plugin)
         digest = None if library is None else hashlib.sha256(library.data).hexdigest()
         if library is not None and digest is not None:
             blobs[digest] = library.data
-        for version, namespace in _lookups(context, number, needed=library is not None):
+        for version, namespace in _creator_keys(context, number, needed=library is not None):
             file = "" if library is None else library.name
             entries[PluginEntry(plugin.name, version, namespace, digest, file)] = None
     names = dict.fromkeys(entry.file for entry in entries if entry.file)
@@ -66,7 +66,7 @@ def required_libraries(context: Context, client: BoardClient, probe: Probe) -> P
     return PluginLibraries(tuple(entries), blobs)
 
 
-def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, str]]:
+def _creator_keys(context: Context, number: int, *, needed: bool) -> list[tuple[str, str]]:
     """Returns the versions and namespaces of a plugin's creator: the section's if it has them, else
     those that the nodes request from TensorRT's parser.
     """
@@ -89,7 +89,7 @@ def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, 
     return list(dict.fromkeys(found))
 
 
-def _library(
+def _read_or_compile(
     context: Context, client: BoardClient, probe: Probe, number: int, plugin: PluginSection
 ) -> PluginLibrary | None:
     if plugin.library is not None:

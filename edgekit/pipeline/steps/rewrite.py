@@ -111,7 +111,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
 
 
 @computed(found_rewrites)
-def _candidate(context: Context) -> Lowered:
+def _lower_rewritten(context: Context) -> Lowered:
     """Returns the rewritten model, used or not, and its layers."""
     found, came = found_rewrites(context), source(context)
     fresh, model = found.rewritten, came
@@ -120,7 +120,7 @@ def _candidate(context: Context) -> Lowered:
     elif found.model:
         read = load_model(context.cache, found.model, came)
         if read is None:  # the cache's blobs were deleted
-            return _candidate(replace(context, force=True))
+            return _lower_rewritten(replace(context, force=True))
         model = read
     # layers and verdicts of the search just done: lowering and judging again takes as long
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
@@ -168,7 +168,7 @@ def _reason_against_rewrites(context: Context) -> str:
 
     before, after = (
         query_for(context, lowered.network, judge_model(context, lowered).judgement)
-        for lowered in (lower_original(context), _candidate(context))
+        for lowered in (lower_original(context), _lower_rewritten(context))
     )
     return better_without(before, after)
 
@@ -184,7 +184,7 @@ def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
 
     before, after = (
         (lowered.network, judge_model(context, lowered).judgement)
-        for lowered in (lower_original(context), _candidate(context))
+        for lowered in (lower_original(context), _lower_rewritten(context))
     )
     slower = slower_on_gpu(before, after, context.target, context.file.power_mode)
     return before if slower else None
@@ -194,7 +194,7 @@ def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
 def rewritten_model(context: Context) -> Lowered:
     """Returns the model after the rewrites, and its layers."""
     left_out = used_rewrites(context).model is None and found_rewrites(context).model is not None
-    return lower_original(context) if left_out else _candidate(context)
+    return lower_original(context) if left_out else _lower_rewritten(context)
 
 
 def model_digest(context: Context) -> str:
