@@ -309,6 +309,7 @@ def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
         for check in document.checks
         if check.status == "missing"
     ]
+    # worse than any missing part: it is exit 3 (environment), the others exit 1
     nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
     error: EdgekitError
     if nothing:

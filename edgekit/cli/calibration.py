@@ -371,6 +371,7 @@ def diff(
     else:
         _print_diff(document, all_rows=verbose)
     if not document.same:
+        # as diff(1): the exit status tells a script
         raise mark_printed(GateError("the calibration caches differ", code="cache.differ"))
 
 

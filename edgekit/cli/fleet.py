@@ -258,6 +258,7 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
     if state in ("paused", "aborted"):
         done = f"{document.counts.get('done', 0)} of {counted(len(document.boards), 'board')}"
         hint = f"continue with: {goes_on}"
+        # an aborted rollout cannot be continued, and boards keep what they have
         if state == "aborted":
             hint = f"roll back with: {document.command('rollback')}"
         raise mark_printed(
@@ -318,6 +319,7 @@ def show_boards(document: FleetBoards) -> None:
         for app in board.apps:
             wave = f"{app.rollout} {app.wave} {app.state}" if app.rollout else "-"
             digest = (app.digest or "")[:_DIGITS]
+            # "-" is unknown, "nothing" is known
             release = app.release or ("-" if digest or board.seen_at is None else "nothing")
             cells.append(
                 (board.board, app.app, wave, release, digest or "-", app.since or "-", seen, why)

@@ -218,6 +218,7 @@ def bench_command(
         from edgekit.reports.terminal.measurement import bench_text
 
         show_page(bench_text(document))
+        # a log is added to the bench.json alone
         for name in ["bench"] if tegrastats is not None else document.files:
             say(f"{name}: {Path(document.files[name])}")
     if require_valid and document.verdict and document.verdict.status != "VALID":

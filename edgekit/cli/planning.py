@@ -220,6 +220,7 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     found = []
     devices = api.known_names("devices")
     for text in texts:
+        # from the right: a layer's name may have a "="
         layers, equals, device = text.rpartition("=")
         upper = device.strip().upper()
         # the configuration accepts Ultralytics' device names and notes it
@@ -383,6 +384,7 @@ def plan_command(
 
 def _print(document: Any, json: bool) -> None:
     """Prints a plan, or the answer to a question about it."""
+    # by name, so that only the module of the text to print is imported
     kind = type(document).__name__
     if json:
         print_json(document)

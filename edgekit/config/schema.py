@@ -350,6 +350,7 @@ class ContainerSection(Section):
     """A container on the board in which the loader runs (`docker run`)."""
 
     image: str = Field(
+        # without a leading "-", which docker would take for an option
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$",
         description="Container image; it must be on the board or available to its docker.",
         examples=["nvcr.io/nvidia/l4t-tensorrt:r10.3.0-runtime"],
@@ -437,6 +438,7 @@ class BoardSection(Section):
     key: FilePath = Field(None, description="Private key file; `${ENV}` is expanded.")
     host_key: str | None = Field(
         None,
+        # 32 bytes in base64; OpenSSH leaves the padding out
         pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$",
         description="Pinned host key: `SHA256:` and 43 characters, as `ssh-keyscan HOST | "
         "ssh-keygen -lf -` prints it.",
@@ -506,6 +508,7 @@ class DeploySection(Section):
         default_factory=list,
         description="Boards to deploy to; an embedded loopback board when empty.",
     )
+    # at least the release that serves and the one to roll back to
     keep: int = Field(3, ge=2, le=100, description="How many releases a board keeps.")
     health: HealthSection = Field(
         default_factory=HealthSection, description="Limits that a release must meet on a board."
@@ -528,6 +531,7 @@ class DeploySection(Section):
 class BenchSection(Section):
     """How the benchmark measures: trtexec's method, its option in brackets."""
 
+    # the defaults of trtexec: --warmUp=200, --duration=3, --iterations=10
     warmup_ms: float = Field(
         200, ge=0, le=600_000, description="Warm up at least this long (--warmUp)."
     )
@@ -1050,6 +1054,7 @@ class ModelSection(_Source):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two networks have the name '{twice}'")
         rated = sum(network.rate_hz is not None for network in self.networks)
+        # the timetable repeats after the hyperperiod of all rates: without a rate there is none
         if rated not in (0, len(names)):
             raise ValueError("give every network a 'rate_hz', or none")
         return self
@@ -1205,6 +1210,7 @@ class AccuracySection(Section):
         "`labels/`: mAP50 and mAP50-95 are noted.",
         examples=["digits.npz", "data.yaml"],
     )
+    # 0.25 is the usual score above which a detector's objects count (``detection.score``)
     scores: float = Field(
         0.95,
         ge=0,
@@ -1298,6 +1304,7 @@ class ConfigFile(Section):
     @classmethod
     def _canonical_board(cls, name: str) -> str:
         """Returns the board's own name if its words are in another order."""
+        # an unknown name stays as it is: the loader reports it with the other errors
         return match_words(name) or name
 
     @field_validator("tensorrt")

@@ -89,6 +89,7 @@ def plan_networks(
             progress=lambda done, total: steps.progress.update(done, total, "scheduling"),
         )
         step.detail = counted(len(members), "network")
+    # a note that concerns several networks comes once for each, with its name
     notes = dict.fromkeys(
         f"{name}: {note}"
         for name, context in zip(names, contexts, strict=True)

@@ -251,6 +251,7 @@ class Pipeline:
 
         section = self.file.rewrite
         choose_rewrites(section.enable, section.disable, section.allow_approx)
+        # unwritable files are refused before the search
         check_config_outputs(self.config, {"the rewritten model": save, "the record": record})
         # here the DLA counts, not a plan
         self.context = replace(self.context, weighs=False)
@@ -372,6 +373,7 @@ class Pipeline:
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
 
+        # a day in the past is refused before the build
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
         check_config_outputs(self.config, {"the bundle": full}, makes_folders=True)
@@ -622,6 +624,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             f"cosine {error.cosine:.5f} against FP32"
         )
         check_accuracy(context, error)
+        # a step returns only the run, so its caller gets the bundles by this list
         changed.append(_NewWeights(bundles, tensors, count, error))
         return run
 

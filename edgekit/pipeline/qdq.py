@@ -149,6 +149,7 @@ def open_for_qdq(config: str | Path | Config, options: Mapping[str, Any]) -> Con
     nodes; otherwise the first release that does replaces it.
     """
     opened = open_config(config, **{"precision": "int8", "rewrite": {"enable": "none"}, **options})
+    # an explicit release that reads no Q/DQ nodes is refused later, with the reason
     if options.get("tensorrt") is not None:
         return opened
     target = get(opened.file.target)

@@ -208,6 +208,7 @@ def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
         GateError: No placement meets the request with the changes.
     """
     read = read_changes(changes, pipeline.config)
+    # changes that no configuration can have are refused before any step
     other = variant(pipeline.context, **read.options())
 
     def ask(context: Context) -> tuple[WhatIf, str]:
@@ -408,6 +409,7 @@ def sensitivity_answer(
         return answer
     if proposal.layers is None:
         return replace(answer, shortfall=shortfall(proposal))
+    # the proposal adds to the layers that the user keeps in FP16
     own = context.file.calibration.fp16_layers
     layers = list(dict.fromkeys((*own, *proposal.layers)))
     gate = proposal.metric, proposal.minimum

@@ -100,6 +100,7 @@ def prune(
                 retained += 1
         if gone and not dry_run:
             if not retained:
+                # an option such as --keep 0 deletes more than most users mean
                 on_all(len(gone))
             store.remove(gone)
     return Pruned(schema="edgekit.history.prune/1", removed=gone, dry_run=dry_run)

@@ -100,6 +100,7 @@ def resolve_boards(where: str, config: Config | None = None, **options: str) -> 
         from edgekit.config.loader import open_config
 
         return boards_or_embedded(open_config(where))
+    # a configuration's name for a board wins over an alias of ~/.ssh/config
     named = [b for b in config_boards(config) if b.name == where] if config else []
     return named or [host_board(where, **options)]
 

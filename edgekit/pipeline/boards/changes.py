@@ -201,6 +201,7 @@ def remove(
     if not wheres:
         raise UsageError("no board is given", hint="give configurations or boards (user@host)")
     names = list(dict.fromkeys(resolve_app(where, app) for where in wheres))
+    # one question may name boards of one application only: "remove" is not undone
     if len(names) > 1:
         raise UsageError(
             f"these configurations are of several applications: {', '.join(names)}",
@@ -254,6 +255,7 @@ class StoppedServer(BoardRow, ServerStopped):
 
 def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
     rows = {"serving": BoardServer, "stopped": StoppedServer}
+    # a row has no tag: its keys show which command it answers
     kinds = [kind for key, kind in rows.items() if isinstance(value, dict) and key in value]
     found: BoardServer | StoppedServer | BoardRow = record(next(iter(kinds), BoardRow))(value)
     return found

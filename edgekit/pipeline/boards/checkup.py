@@ -110,6 +110,7 @@ def set_up(
     def prepare(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Setup:
         found = client.setup(undo=undo, apply=False)
         on_text(client.name, found.text)
+        # the board shows what it would change, and changes it only after consent
         if found.state == "shown" and agree(client.name, found.text):
             found = client.setup(undo=undo, apply=True)
             on_text(client.name, found.text)
@@ -179,6 +180,7 @@ def _visit_boards(
                 if board.name not in names:
                     named = f"{config} names {', '.join(names) or 'no board'}"
                     error.hint = f"{error.hint}; {named}" if error.hint else named
+            # a single board's failure is the command's; of several it is one row
             if len(boards) == 1:
                 raise
             described = DescribedBoard(board.name, board.kind, "")

@@ -128,6 +128,7 @@ def releases(wheres: Sequence[str], app: str | None = None, **settings: Any) -> 
         found = client.releases(app)
         why = {
             (refusal.app, refusal.release): LoadRefusal(refusal.code, refusal.message)
+            # a key may have been removed or revoked since the installation
             for refusal in client.trust().refused
         }
         return {

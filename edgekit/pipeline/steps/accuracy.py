@@ -83,6 +83,7 @@ if TYPE_CHECKING:
 @computed()
 def build_key(context: Context) -> str:
     """Returns the identity of the build: model, placement and scales."""
+    # without predicted times: they do not change the engines
     placed = [
         [share.share, [[p.name, p.device, p.precision, p.segment] for p in share.layers]]
         for share in plan(context).plans
@@ -201,6 +202,7 @@ def measured_accuracy(
     if part is None:
         context.session.read = found.count
     gate = context.file.accuracy
+    # without objects in FP32 the F1 score is 1 for any build that finds none
     if (
         gate.metric == BOXES
         and gate.min is not None
@@ -534,6 +536,7 @@ def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
     words = [
         f"{name} {text(after)} instead of {text(before)}"
         for name, text, before, after in figures
+        # figures that round to the same text are no difference to a reader
         if before is not None and after is not None and text(before) != text(after)
     ]
     return f"Cost of the layers in FP16 (predicted): {', '.join(words) or 'none'}"
@@ -559,6 +562,7 @@ def pass_accuracy_gate(context: Context) -> Context:
         return not reaches(accuracy(context), gate.metric, gate.min)
 
     if misses(context) and scales(context) is not None and gate.fallback == "fp16":
+        # first another method: it costs no time on the board, layers in FP16 do
         if chooses_method(context):
             context = with_nearest_method(context)
         if misses(context):

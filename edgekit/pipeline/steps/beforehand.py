@@ -272,6 +272,7 @@ def _bundle_key(
     """Returns the key of all inputs of a board's bundle."""
     file = context.file
     backend = backend_for(context, boards)
+    # TensorRT's engines depend on the board that builds them
     builder: Mapping[str, str] = {} if backend == "reference" else boards.probe(client).fingerprint
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(

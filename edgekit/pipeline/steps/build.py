@@ -250,6 +250,7 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
         )
     clients = boards.clients()
     have = [client for client in clients if has_module(boards.probe(client))]
+    # a configuration has one backend: a bundle of engines would not run on the other board
     if have and (lacking := [c.name for c in clients if c not in have]):
         raise EnvironmentLack(
             f"{have[0].name} supports the tensorrt backend, but {lacking[0]} does not",
@@ -272,6 +273,7 @@ def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
     if backend_for(context, boards) == "reference":
         return [_reference_build(context)]
     every = (build_for(context, boards, client) for client in boards.clients())
+    # equal boards have builds of equal keys
     return list({built.key: built for built in every}.values())
 
 
@@ -344,6 +346,7 @@ def _with_variants(
         for note in variant.built.notes
         if not variant.profiles
     ]
+    # the engine of the range names itself in its notes
     notes += [note for variant in variants if variant.profiles for note in variant.built.notes]
     parts = [
         [
@@ -498,6 +501,8 @@ def convert_weights(
     keep = context.cache.store_array
     # only the weights are read from it: the engines on the boards stay
     made = read_artefacts(request, built.result, lanes, lambda digests: {}, keep)
+    # the same engines with the weights that they were built with: where both differ, a weight must
+    # be refittable
     own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(entry.refit == "none" for entry in made.entries.values()):
@@ -543,6 +548,7 @@ def _record_outcomes(
 def _blob_digests(result: BuildResult) -> list[str]:
     """Returns the blobs of a build to copy; the unstripped plans stay on the board."""
     found = [x for engine in result.engines for x in (engine.engine, engine.inspector, engine.log)]
+    # the board's outputs become the bundle's golden vectors: the reference rounds otherwise
     found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 

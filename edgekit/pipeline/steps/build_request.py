@@ -471,6 +471,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
             where=came.source,
             hint=f"add one under deploy.boards, {compute}or {cut}",
         )
+    # a bundle's manifest states shapes, and a client allocates its outputs by them
     open_outputs = [name for name in came.graph.outputs if name in came.graph.unknown]
     if open_outputs:
         raise ModelError(

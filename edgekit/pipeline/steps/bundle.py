@@ -175,6 +175,8 @@ def _shape_samples(context: Context, other: Model | None) -> BundleSamples | Non
         for feed, values in zip(group, run_group(fp32, names, group), strict=True):
             outputs = dict(zip(names, values, strict=True))
             cases.append(
+                # ONNX Runtime's FP32 session gives floats where the network's own type may be
+                # smaller
                 (feed, {n: a.astype(tensors[n].dtype, copy=False) for n, a in outputs.items()})
             )
     labels = None
@@ -354,6 +356,8 @@ def _with_weights(
         ]
     elif built.golden is not None:
         weights, values = convert_weights(context, built, other)
+        # no board has run these weights yet, so this machine's outputs with a tolerance take their
+        # place
         golden = loosen_golden(golden, _reference_golden(context), _golden_outputs(context, built))
     bundle = with_weights(
         pack_bundle(context, built, signing),
@@ -513,6 +517,7 @@ def _run_golden_inputs(
     first = first_input(context)
     ranges = golden_ranges(first)
     inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
+    # both in one group: loading the engines takes longer than running them
     outputs, answer = Runner(built, stripped=False).run_group([inputs, first])
     first_lane = Golden(GOLDEN_SEED, ranges, outputs)
     count = len(built.lanes)

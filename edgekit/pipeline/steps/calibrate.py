@@ -211,6 +211,7 @@ def _data_identity(context: Context) -> list[Any]:
         if not is_list(path):
             return [settings, path_identity(path)]
         images = images_at(path)
+        # a list may name images anywhere: each counts by its size and time
         return [settings, list(map(str, images)), file_stamps(images)]
     from edgekit.quantize.data.functions import data_file
 
@@ -257,6 +258,7 @@ def ranges(context: Context) -> Ranges:
 
         def progress(done: int, total: int) -> None:
             nonlocal interrupted
+            # a fresh measurement reports input 1 first
             if interrupted and done > 1:
                 context.announce(f"continues at input {done}, where calibration was interrupted")
             interrupted = False
@@ -265,6 +267,7 @@ def ranges(context: Context) -> Ranges:
         announce_memory(context, model(context), holds=True)
         section, inputs = image_section(context), calibration_inputs(context)
         if section.data is not None:
+            # damaged samples are refused before the first of them is run
             check_samples(_load_samples(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images
         options = ImageOptions(**section.model_dump(include=set(IMAGE_OPTIONS)))
@@ -292,6 +295,7 @@ def ranges(context: Context) -> Ranges:
 
     found = context.stored(Ranges, "calibrate", compute, *identity)
     context.session.read = found.samples
+    # the data's name is no part of the key: equal data may have another path now
     return replace(found, data=inputs_text(context))
 
 

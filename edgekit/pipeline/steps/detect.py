@@ -151,6 +151,7 @@ class Pictures:
             DataError: "data.path": the path does not exist; "data.empty": no picture.
             UsageError: "output.same": a drawn picture would replace an input.
         """
+        # a picture that is named twice, by itself and in its folder, counts once
         found = dict.fromkeys(chain.from_iterable(map(_pictures_in, sources)))
         if not found:
             raise DataError(
@@ -272,6 +273,7 @@ def detect_on(
     client, head = boards.clients()[0], need_head(context)
     rows = row_layout(model(context))
     name, prepare = picture_preparation(context, rows.specs, pictures.files[0])
+    # pictures are not in the cache: the step is never "reused"
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
@@ -287,6 +289,7 @@ def detect_on(
         feed = write_npz({name: rows.filled(ready)})
         answer = read_npz(client.infer(context.file.name, feed, release=release.release))
         frames = decoded(head, answer, options, client.name)
+        # the rest of a batch is filled up
         for (file, goal), image, frame in zip(batch, images, frames[: len(batch)], strict=True):
             objects = prepare.placing(image.height, image.width).back(frame)
             save_drawn(goal, image, objects, head)

@@ -165,6 +165,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
             for number in range(len(labels))
         )
         number = 0
+        # in groups: a large network is loaded piece by piece, and each piece once a group
         for group in group_inputs(feeds, [runner, reference]):
             real = reference.outputs((output,), number, group)
             for made, (value,) in zip(runner.run_group(group), real, strict=True):

@@ -113,6 +113,7 @@ def trial_plan(context: Context) -> Plan:
             context.file.power_mode,
             Options(dla_cores=()),
         ).plan()
+    # the methods differ in scales alone: one variant of a plan that shares frames shows it
     return replace(placed, plans=placed.plans[:1])
 
 

@@ -155,6 +155,7 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
             f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on no device"
         )
     notes = []
+    # the first question of a user who has seen both numbers
     if len(placed.layers) != checked:
         notes.append(
             f"{counted(len(placed.layers), 'layer')} placed; check counts {checked}: "
@@ -177,6 +178,7 @@ def _with_given_baselines(context: Context, placed: Plan) -> Plan:
             placed
         )
     except DataError as error:
+        # the profile is of the rewritten layers alone
         if error.code != "profile.model":
             raise
     # times measured only of the rewritten layers: beside them a prediction would mislead

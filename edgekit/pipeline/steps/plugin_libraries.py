@@ -56,6 +56,7 @@ def required_libraries(context: Context, client: BoardClient, probe: Probe) -> P
             blobs[digest] = library.data
         for version, namespace in _creator_keys(context, number, needed=library is not None):
             file = "" if library is None else library.name
+            # a dict as an ordered set: nodes of one plugin may ask for the same creator
             entries[PluginEntry(plugin.name, version, namespace, digest, file)] = None
     names = dict.fromkeys(entry.file for entry in entries if entry.file)
     if names:
