@@ -473,7 +473,7 @@ class ReleaseSection(Section):
     @model_validator(mode="after")
     def _check_time(self) -> ReleaseSection:
         if self.valid_until is not None:
-            # the pattern accepts a 31st of February, and fromisoformat "Z" only from Python 3.11 on
+            # the pattern accepts 31 February; fromisoformat knows "Z" only from Python 3.11 on
             datetime.fromisoformat(self.valid_until.replace("Z", "+00:00"))
         return self
 

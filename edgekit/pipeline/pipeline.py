@@ -423,8 +423,7 @@ class Pipeline:
         own = backend_for(self.context, self.boards) == "reference"
 
         def offered(run: Run, client: BoardClient) -> tuple[str | None, Bundle | None]:
-            # a board's engines differ by its TensorRT: only this machine's bundle can be made
-            # without it
+            # a board would have to build first: only the reference's bundle is made without it
             if own:
                 bundle = run.bundle_for(client)
                 return bundle.digest, bundle

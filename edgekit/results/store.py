@@ -402,8 +402,8 @@ def _is_damage(error: Exception) -> bool:
     if isinstance(error, OSError):
         return False
     if (code := getattr(error, "sqlite_errorcode", None)) is not None:
-        # edgekit's queries fail only on tables that edgekit did not make
-        # edgekit's own statements are right; the low byte of an extended code is the primary one
+        # edgekit's queries fail only on tables that edgekit did not make; the low byte of an
+        # extended code is the primary code
         return code & 0xFF in (_SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB)
     # Python 3.10 gives no error codes, nor do Python's own errors for text that is not UTF-8
     return not (isinstance(error, sqlite3.OperationalError) and _UNAVAILABLE.search(str(error)))

@@ -194,7 +194,7 @@ def _describe(client: BoardClient) -> DescribedBoard:
 
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:
     """Returns the arguments of ``edgekit jobs`` that select the board."""
-    # a board of the configuration is named by it, so its address and key need not be repeated
+    # the configuration selects it by name, so the command needs no address
     if config is not None and board.name in (section.name for section in config.file.deploy.boards):
         return jobs_arguments(config.path, board, len(config.file.deploy.boards) > 1)
     return jobs_arguments(where, board, False, accepts)

@@ -422,9 +422,8 @@ def build_on(
     request, lanes = make_build_request(
         context, plugins=libraries, profiles=profiles, values=values
     )
-    # the request is the key, not the attempts that are left of it: a failure learned since does not
-    # make another build
     kind = board_kind(probe.fingerprint) or (client.name,)
+    # without the attempts: a failure learned since does not make it another build
     key = context.cache.key("board-build", request.digest, list(kind))
     record = None if context.force else context.cache.find(BuildRecord, "board-build", key)
     if record is not None and not context.cache.has_blobs(_blob_digests(record.result)):

@@ -329,7 +329,6 @@ def with_measured_ranges(context: Context) -> Context:
         for each in found.amax.values()
     )
     context = replace(context, measured=MeasuredRanges(amax))
-    # any method will do: the range of a tensor without a scale is missing for all of them
     scales = compute_scales(context, found, "minmax")
     if not scales.missing:
         return context

@@ -240,7 +240,6 @@ def typed_model(context: Context, other: Model | None = None) -> Model:
     from edgekit.quantize.qdq.to_explicit import to_qdq
 
     scales, net = plan_scales(context), network(context)
-    # the user's own file is kept byte for byte where it is the build's input unchanged
     own = scales is not None and translate_qdq(context) is not None and other is None
     if own and model(context) is source(context) and not _differs_from_qdq(context):
         return user_model(context)

@@ -178,7 +178,6 @@ def _with_given_baselines(context: Context, placed: Plan) -> Plan:
             placed
         )
     except DataError as error:
-        # the profile is of the rewritten layers alone
         if error.code != "profile.model":
             raise
     # times measured only of the rewritten layers: beside them a prediction would mislead
