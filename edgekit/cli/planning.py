@@ -159,7 +159,7 @@ class Questions:
     modes: str | None
     targets: str | None
 
-    def one(self, report: Path | None) -> str | None:
+    def given_option(self, report: Path | None) -> str | None:
         """Returns the given option (``report`` counts as an option).
 
         Raises:
@@ -324,7 +324,7 @@ def plan_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    question = asked.one(report)
+    question = asked.given_option(report)
     if annotate is not None and (model is None or question not in (None, "--report")):
         raise UsageError("--annotate needs the plan of a model", hint="edgekit plan MODEL")
     if model is None:

@@ -110,13 +110,13 @@ def _code_stamp() -> str:
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
-    """The versions of the libraries that compute for edgekit."""
-    versions = []
+def library_versions() -> Mapping[str, str]:
+    """Returns the versions of the installed libraries that compute for edgekit, by name."""
+    versions = {}
     for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
-            versions.append(f"{name}={version(name)}")
-    return tuple(versions)
+            versions[name] = version(name)
+    return versions
 
 
 class Cache:
@@ -146,7 +146,7 @@ class Cache:
         if not isinstance(code, str):
             code = _code_digest()
             self.put("code", stamp, code)
-        return code, *_versions()
+        return code, *(f"{name}={number}" for name, number in library_versions().items())
 
     def get(self, step: str, key: str) -> Any | None:
         """Returns a stored result; None if it is absent or damaged."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -30,7 +29,7 @@ from edgekit.documents import (
 from edgekit.error_document import FinishedStep
 from edgekit.files import regular_file, write_json
 from edgekit.parsing.nvidia import ParserResult
-from edgekit.pipeline.cache import file_stamps
+from edgekit.pipeline.cache import file_stamps, library_versions
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import StepResults, require_result
 from edgekit.pipeline.steps.accuracy import accuracy
@@ -271,7 +270,12 @@ def report_facts(
         steps=tuple(steps),
         files=files,
         config_text=context.config.text,
-        environment={**_software_versions()},
+        environment={
+            "edgekit": __version__,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            **library_versions(),
+        },
         notes=tuple(build_notes(context, builds)),
         note_groups=note_groups(context, builds),
     )
@@ -306,15 +310,3 @@ def _read_trace(path: str) -> Trace | None:
     with contextlib.suppress(OSError, ValueError):
         return Trace.model_validate_json(regular_file(Path(path)).read_bytes())
     return None
-
-
-def _software_versions() -> dict[str, str]:
-    found = {
-        "edgekit": __version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
-    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found

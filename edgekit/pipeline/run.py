@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.bundles.files import PackedBundle
 from edgekit.pipeline.boards.changes import taken_back_note
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import StepResults, require_result
 from edgekit.pipeline.outputs import check_output_folder
@@ -427,7 +428,7 @@ def update_first_board(run: Run, record: StepRecord) -> Run:
     with InstallSteps(client, bundle, run.log) as shown:
         shown.reused(serving.id, other=back is not None)
     release = InstalledRelease(
-        board=run.boards.describe(client),
+        board=describe_board(client),
         release=serving.id,
         digest=serving.digest,
         bytes_sent=0,

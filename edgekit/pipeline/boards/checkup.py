@@ -14,7 +14,7 @@ from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoar
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.jobs import OnNote, follow_job, jobs_arguments
-from edgekit.pipeline.boards.requests import to_failure
+from edgekit.pipeline.boards.requests import describe_board, to_failure
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
@@ -69,7 +69,7 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
 
     def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
         planned = None if wanted is None else planned_board(wanted)
-        return examine(_describe(client), client.probe(), planned)
+        return examine(describe_board(client), client.probe(), planned)
 
     return Doctors(_visit_boards(where, config, look, **settings))
 
@@ -115,7 +115,7 @@ def set_up(
             found = client.setup(undo=undo, apply=True)
             on_text(client.name, found.text)
         ok = found.state not in _UNPREPARED
-        return Setup(**vars(found), ok=ok, board=_describe(client))
+        return Setup(**vars(found), ok=ok, board=describe_board(client))
 
     return Setups(_visit_boards(where, config, prepare, **settings))
 
@@ -186,10 +186,6 @@ def _visit_boards(
             described = DescribedBoard(board.name, board.kind, "")
             found.append(Doctor(described, False, error=to_failure(error), cause=error))
     return tuple(found)
-
-
-def _describe(client: BoardClient) -> DescribedBoard:
-    return DescribedBoard(client.name, client.kind, client.note)
 
 
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:

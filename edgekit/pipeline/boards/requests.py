@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import boards_or_embedded
@@ -51,6 +52,11 @@ class BoardRow:
     error: Failure | None = member(nullable(record(Failure)))
     cause: Any = field(default=None, compare=False)
     again: str = field(default="", compare=False)
+
+
+def describe_board(client: BoardClient) -> DescribedBoard:
+    """Returns a board's description in documents."""
+    return DescribedBoard(client.name, client.kind, client.note)
 
 
 def to_failure(error: EdgekitError) -> Failure:

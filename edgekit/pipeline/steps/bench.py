@@ -30,6 +30,7 @@ from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
 from edgekit.network.ranges import is_ranged, read_ranges, varies
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.steps.buckets import at_sizes, network_sizes
 from edgekit.pipeline.steps.bundle import find_release_plan, unstripped_outputs
@@ -373,7 +374,7 @@ def infer(
         pictures = {"drawn": draw_inference(context, inputs, outputs, drawn)}
     return Inference(
         schema="edgekit.infer/1",
-        board=board_name(boards.describe(client)),
+        board=board_name(describe_board(client)),
         release=release.release,
         backend=_served_backend(backend, release),
         bit_equal=known["bit_equal"],
@@ -456,7 +457,7 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=board_name(boards.describe(client)),
+        board=board_name(describe_board(client)),
         environment={"release": release.release, **environment},
         target=target,
         config=context.config.path,

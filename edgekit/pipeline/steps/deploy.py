@@ -22,6 +22,7 @@ from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import config_boards, fill_hint, job_command
 from edgekit.pipeline.boards.changes import taken_back_note
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted
@@ -528,10 +529,6 @@ class ConnectedBoards:
             # once is enough for all releases of a run
             self._trust_key = False
 
-    def describe(self, client: BoardClient) -> DescribedBoard:
-        """Returns a board's description in documents."""
-        return DescribedBoard(client.name, client.kind, client.note)
-
     def identity(self, client: BoardClient) -> list[str]:
         """Returns the identity of a board in the keys of its results."""
         board = client.board
@@ -612,7 +609,7 @@ class ConnectedBoards:
         notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
         return self._add_notes(
             InstalledRelease(
-                board=self.describe(client),
+                board=describe_board(client),
                 release=serving.id if serving is not None and reused else None,
                 digest=digest,
                 bytes_sent=lacking,
@@ -690,7 +687,7 @@ class ConnectedBoards:
                 shown.reused(release.id)
         health = release.deployment.health
         result = InstalledRelease(
-            board=self.describe(client),
+            board=describe_board(client),
             release=release.id,
             digest=release.digest,
             bytes_sent=release.bytes_sent,
@@ -722,7 +719,7 @@ class ConnectedBoards:
         known = self.cache.find(InstalledRelease, "release", key)
         return self._add_notes(
             InstalledRelease(
-                board=self.describe(client),
+                board=describe_board(client),
                 release=serving.id,
                 digest=serving.digest,
                 bytes_sent=0,

@@ -18,6 +18,7 @@ from edgekit.detection.draw import draw
 from edgekit.documents import Coded, Count, Document, Number
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import check_output_folder, check_outputs
 from edgekit.pipeline.steps.calibrate import picture_preparation, usual_pictures
@@ -309,7 +310,7 @@ def detect_on(
     )
     return Detections(
         schema="edgekit.detections/1",
-        board=board_name(boards.describe(client)),
+        board=board_name(describe_board(client)),
         release=release.release,
         backend=release.backend or backend,
         head=head.family,
