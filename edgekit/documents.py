@@ -368,6 +368,7 @@ def faults(error: ValidationError) -> list[ErrorDetails]:
     for fault in found:
         if _RULE in fault["loc"]:
             fault["loc"] = tuple(name for name in fault["loc"] if _RULE not in str(name))
+    # a union reports a fault of each member, and the rule's has the message
     return [fault for fault in found if _QUICK not in fault["loc"]]
 
 

@@ -59,6 +59,7 @@ rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status
 optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
 _ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
 _TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
+# of a digest, as in the names of releases
 _DIGITS = 12
 _SECONDS = click.FloatRange(min=0, max=30 * 86400)
 #: Features that Ansible does not support, by parameter.
@@ -493,6 +494,7 @@ def fleet_deploy_command(
     if ansible:
         _refuse_ssh_alone(click.get_current_context(), accept_host_key)
     silent = quiet or json
+    # others have no deployments to wait for: Ctrl-C stops Ansible itself
     drives = not (dry_run or ansible)
     with (
         handle_signals(lambda text: click.echo(text, err=True))

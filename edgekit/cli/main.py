@@ -21,6 +21,7 @@ from edgekit.expansion import forget
 from edgekit.text import printable_output
 from edgekit.version import __version__
 
+# 128 + SIGINT, as shells report it
 INTERRUPTED = 130
 
 # read-only commands: an interrupted command has no steps to keep

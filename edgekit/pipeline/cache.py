@@ -349,6 +349,7 @@ def store_model(cache: Cache, model: Model, base: Model | None = None) -> Stored
     """
     from edgekit.network.model import weight_digests
 
+    # deterministic, since the digest of the bytes is the blob's name
     proto = model.proto.SerializeToString(deterministic=True)
     graph = hashlib.sha256(proto).hexdigest()
     cache.put_blob(graph, proto)

@@ -199,6 +199,7 @@ def _edgekit_sources(
     notes: list[str],
 ) -> list[TraceSource]:
     """Returns the trace sources of edgekit's own measurements and predictions."""
+    # a file that the user names wins over the run's own measurement
     if files.bench is not None:
         found, name = read_trace_or_bench(files.bench)
         about["name"] = name or about["name"]

@@ -269,5 +269,6 @@ def ratio_interval(
     if place >= 0:
         return float(ratios[place]), float(ratios[-1 - place])
     spread = max(max(side) / min(side) for side in (a, b))
+    # the square of the spread for four values, the fewest, and less with each further value
     reach = spread ** (4 / (count - 2))
     return float(ratios[0]) / reach, float(ratios[-1]) * reach

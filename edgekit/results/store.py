@@ -496,9 +496,14 @@ class ResultStore:
             # at once
             self._db = sqlite3.connect(self.path, timeout=timeouts.HISTORY_S, isolation_level=None)
             self._db.row_factory = sqlite3.Row
-            # off by default, and for each connection: a mark goes with its result
-            self._db.execute("PRAGMA foreign_keys=ON")
-            self._migrate()
+            try:
+                # off by default, and for each connection: a mark goes with its result
+                self._db.execute("PRAGMA foreign_keys=ON")
+                self._migrate()
+            except BaseException:
+                # without an object there is no `with` that would close it
+                self.close()
+                raise
 
     def __enter__(self) -> ResultStore:
         return self

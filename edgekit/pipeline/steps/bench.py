@@ -131,6 +131,7 @@ def add_to_history(document: Bench, config: Config, release: InstalledRelease) -
     try:
         record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
+        # the measurement matters more than its entry
         return [f"not recorded in the history: {error.message}"]
     return []
 
@@ -313,6 +314,7 @@ def _setting_text(value: object) -> str:
     if value is None or isinstance(value, bool):
         return words[value]
     if isinstance(value, list):
+        # `inputs`, beside the digest of its frames
         return str(value[0])
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -357,6 +359,7 @@ def infer(
         answer = client.infer(context.file.name, feed, release=release.release)
     outputs = read_npz(answer)
     if known is None:
+        # only the reference's own build gives the same bits on this machine
         here = backend == "reference" and not other
         equal = _equals_unstripped(context, inputs, outputs) if here else None
         blob = _digest(answer)
@@ -533,6 +536,7 @@ def inference_inputs(
     if not requested_shapes(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
         of = _context_for(context, source, manifest)
     given = _size_values(context, source)
+    # only the first: an inference has one input
     for sample in load_data(source, model(of), whole=True, beside=given):
         return {**sample, **given}
     raise DataError("the file contains no input", code="data.empty", where=str(source))

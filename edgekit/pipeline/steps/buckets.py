@@ -119,10 +119,12 @@ def _list_buckets(
         with within(f"shape {text}"):
             if number:
                 listed = _next_bucket(context, sizes, found, most, summary)
+                # the engine of the range is opened with the bundle in any case
                 if late and listed.bucket.engine == OWN:
                     listed = replace(listed, bucket=replace(listed.bucket, load=DEMAND))
                 found.append(listed)
             else:
+                # the configuration's own shape is its first bucket (`led_by_bucket`)
                 found.append(ListedBucket(summary(context, None)[0], context))
     return tuple(found)
 
@@ -144,6 +146,7 @@ def _next_bucket(
 
     def at(**placement: object) -> Context:
         shaped = at_sizes(context, sizes, None, **placement)
+        # calibrated only if the configuration itself is: `plan` alone measures nothing
         return shaped if context.measured is None else with_measured_ranges(shaped)
 
     shaped, gpu = at(), uses_gpu(context.file)

@@ -570,6 +570,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
     about = [output.message for output in accuracy(context).nonfinite]
     about += [
         f"shape {shape_text(bucket.bucket.shapes)}: {accuracy_words(bucket.bucket.accuracy)}"
+        # the first bucket's accuracy is the build's own
         for bucket in built_buckets(context)[1:]
         if bucket.bucket.accuracy is not None
     ]

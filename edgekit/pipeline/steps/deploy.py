@@ -716,6 +716,7 @@ class ConnectedBoards:
         shown.reused(serving.id, other=True)
         note = taken_back_note(client.name, serving.id, back, self._config.path)
         key = self.cache.key("release", self.identity(client), serving.digest)
+        # known if this machine installed it: its self-test had a result then
         known = self.cache.find(InstalledRelease, "release", key)
         return self._add_notes(
             InstalledRelease(

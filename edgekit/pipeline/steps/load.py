@@ -103,6 +103,7 @@ def requested_shapes(context: Context) -> ShapeRequest:
     if made is not None and made.dimensions:
         refuse_outside_export(request, inputs, made.dimensions, context.file.model)
     context.note(*request.notes)
+    # the network that is loaded first is then also the first bucket
     return request.led_by_bucket()
 
 
@@ -149,6 +150,7 @@ def load_head(context: Context) -> Head | None:
                 )
             return found.head
 
+        # kept, since recognition proves a head by running it
         head = context.stored(Head, "head", known, whole.digest, metadata)
     else:
         head = read_head(context.config.resolve(given))

@@ -72,6 +72,7 @@ def plan(context: Context) -> Plan:
     if context.placed is not None:
         return context.placed
     require_parse(context)
+    # raises if a glob matches no layer
     fp16_layers(context, network(context), strict=True)
 
     def looking(what: str) -> Callable[[int, int], None]:
@@ -103,6 +104,7 @@ def plan(context: Context) -> Plan:
             placed = explain_gpu_only(
                 request, placed, looking("the reason why the DLA is not used")
             )
+        # the rewritten network's baselines would not show what the user's own file takes
         if network(context) is not lower_original(context).network:
             placed = _with_given_baselines(context, placed)
         return placed
