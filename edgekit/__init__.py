@@ -170,6 +170,7 @@ _FORMER: dict[str, str] = {}
 
 
 def __dir__() -> list[str]:
+    # dir() and a shell's completion show the public names, which are not loaded yet
     return sorted(__all__)
 
 

@@ -1065,7 +1065,7 @@ def doctor(
     from edgekit.pipeline.boards.checkup import doctor
 
     return doctor(
-        _text(where), _text(config), accept_host_key=accept_host_key, root=root, python=python
+        _as_text(where), _as_text(config), accept_host_key=accept_host_key, root=root, python=python
     )
 
 
@@ -1088,7 +1088,7 @@ def set_up(
 
     return set_up(
         str(where),
-        _text(config),
+        _as_text(config),
         undo=undo,
         agree=agree,
         on_text=on_text,
@@ -1115,7 +1115,7 @@ def selftest(
 
     return self_test(
         str(where),
-        _text(config),
+        _as_text(config),
         progress=progress or SilentProgress(),
         on_note=on_note,
         out=as_path(out),
@@ -1221,7 +1221,7 @@ def detect(
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:
-        return pipeline.detect([as_path(one) for one in sources], as_path(draw), kept)
+        return pipeline.detect([as_path(source) for source in sources], as_path(draw), kept)
 
 
 def bench(
@@ -1337,6 +1337,7 @@ def report(
         {},
         progress=progress,
         out=folder,
+        # a page of what serves is better than none: its notes name the release that was rolled back
         or_serving=True,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
@@ -1546,9 +1547,10 @@ def answer_plan(
     opened = open_config(config, **options)
     if pins:
         before = [pin.model_dump() for pin in opened.file.placement.pin]
+        # a list among the options replaces the file's, and --pin adds to it
         opened = open_config(opened, placement={"pin": [*before, *pins]})
     table = bool(modes or targets)
-    asked = table or any(one is not None for one in (layer, changes, metrics))
+    asked = table or any(question is not None for question in (layer, changes, metrics))
     if opened.file.model.networks:
         if annotate is not None:
             raise UsageError("--annotate takes one network, and this configuration has several")
@@ -2249,6 +2251,7 @@ def open_pipeline(
         from edgekit.pipeline.steps.deploy import ConnectedBoards
 
         names = {"accept_host_key", "trust_key", "allow_older"} & settings.keys()
+        # `ConnectedBoards` has them; the pipeline would make boards of its own with them
         consents = {name: settings.pop(name) for name in names}
         session = Session(progress or SilentProgress())
         settings["boards"] = boards = ConnectedBoards(opened, Cache(), session, **consents)
@@ -2343,11 +2346,11 @@ def proposed_shapes(model: str) -> list[str]:
     found = proposed_sizes(model)
     if found is None:
         return []
-    options = [one.split() for one in (found.options(), found.options(ranged=True))]
+    options = [text.split() for text in (found.options(), found.options(ranged=True))]
     return [word for words in options for word in words if word != "--shape"]
 
 
-def _text(path: str | Path | None) -> str | None:
+def _as_text(path: str | Path | None) -> str | None:
     return None if path is None else str(path)
 
 

@@ -54,7 +54,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise _refused(name, signature, str(error), kwargs) from None
+            raise _binding_error(name, signature, str(error), kwargs) from None
         for key, value in given.items():
             parameter = signature.parameters[key]
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -64,8 +64,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 refuse_unknown(value)
                 continue
             several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
-            for one in value if several else (value,):
-                _check(name, key, str(parameter.annotation), one)
+            for item in value if several else (value,):
+                _check_type(name, key, str(parameter.annotation), item)
         try:
             return function(*args, **kwargs)
         except EdgekitError as error:
@@ -75,19 +75,19 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return called
 
 
-def _refused(
+def _binding_error(
     name: str, signature: inspect.Signature, why: str, given: Mapping[str, object]
 ) -> UsageError:
     known = list(signature.parameters)
     for key in given:
         if key not in known:
-            return _unknown(name, key, known)
+            return _unknown_argument(name, key, known)
     return UsageError(
         f"{name}: {why}", code="api.argument", where=name, hint=f"help({name}) lists the arguments"
     )
 
 
-def _unknown(name: str, key: str, known: Sequence[str]) -> UsageError:
+def _unknown_argument(name: str, key: str, known: Sequence[str]) -> UsageError:
     near = get_close_matches(key, known, 1)
     return UsageError(
         f"{name} has no argument {key!r}",
@@ -97,8 +97,9 @@ def _unknown(name: str, key: str, known: Sequence[str]) -> UsageError:
     )
 
 
-def _check(name: str, key: str, annotation: str, value: object) -> None:
+def _check_type(name: str, key: str, annotation: str, value: object) -> None:
     kind, least = _kind(annotation), _LEAST.get(key)
+    # not `value < least`, which is False for NaN
     if isinstance(value, int | float) and least is not None and not value >= least:
         kind, shown = _Kind(lambda _: False, f"{least} or more"), repr(value)
     elif isinstance(value, str | os.PathLike) and "\0" in os.fsdecode(value):
@@ -120,6 +121,7 @@ def _check(name: str, key: str, annotation: str, value: object) -> None:
 @functools.cache
 def _kind(annotation: str) -> _Kind | None:
     """Returns the kind that an annotation states; None where it states none in full."""
+    # as text: get_type_hints would import the modules of all annotated classes
     return _parse_kind(ast.parse(annotation, mode="eval").body)
 
 
@@ -127,7 +129,9 @@ _PLAIN = {
     "str": _Kind(lambda value: isinstance(value, str), "text"),
     "bool": _Kind(lambda value: isinstance(value, bool), "True or False"),
     "int": _Kind(
-        lambda value: isinstance(value, Integral) and not isinstance(value, bool), "a whole number"
+        # Integral and Real include NumPy's scalars
+        lambda value: isinstance(value, Integral) and not isinstance(value, bool),
+        "a whole number",
     ),
     "float": _Kind(
         lambda value: isinstance(value, Real) and not isinstance(value, bool), "a number"
@@ -137,44 +141,46 @@ _PLAIN = {
 }
 
 
-def _named(name: str) -> _Kind | None:
+def _name_kind(name: str) -> _Kind | None:
     """Returns the kind of a plain type or of a class."""
     if name in _METHODS:
         methods = _METHODS[name]
         words = f"an object with {', '.join(methods)}"
-        return _Kind(lambda value: all(hasattr(value, one) for one in methods), words)
+        return _Kind(lambda value: all(hasattr(value, method) for method in methods), words)
     if name in _CLASSES:
         return _Kind(
-            lambda value: any(one.__name__ == name for one in type(value).__mro__), f"a {name}"
+            lambda value: any(base.__name__ == name for base in type(value).__mro__), f"a {name}"
         )
     return _PLAIN.get(name)
 
 
 def _parse_kind(node: ast.expr) -> _Kind | None:
     if isinstance(node, ast.BinOp):
-        return _either(_parse_kind(node.left), _parse_kind(node.right))
+        return _union_kind(_parse_kind(node.left), _parse_kind(node.right))
     if isinstance(node, ast.Constant) and node.value is None:
         return _PLAIN["None"]
     if isinstance(node, ast.Name):
-        return _named(node.id)
+        return _name_kind(node.id)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return _composed(node.value.id, inner)
+        return _subscript_kind(node.value.id, inner)
     return None
 
 
-def _either(one: _Kind | None, other: _Kind | None) -> _Kind | None:
+def _union_kind(one: _Kind | None, other: _Kind | None) -> _Kind | None:
+    # a union with an unchecked class takes anything
     if one is None or other is None:
         return None
     words = f"{one.words} or {other.words}"
     return _Kind(lambda value: one.holds(value) or other.holds(value), words)
 
 
-def _composed(name: str, inner: Sequence[ast.expr]) -> _Kind | None:
+def _subscript_kind(name: str, inner: Sequence[ast.expr]) -> _Kind | None:
     if name == "Literal":
-        choices = [ast.literal_eval(one) for one in inner]
+        choices = [ast.literal_eval(choice) for choice in inner]
         return _Kind(
-            lambda value: any(value is one or value == one for one in choices),
+            # identity first: an array's == is an array, without a truth value
+            lambda value: any(value is choice or value == choice for choice in choices),
             " or ".join(map(repr, choices)),
         )
     if name == "Callable":

@@ -20,6 +20,7 @@ def collector_held() -> Iterator[None]:
         yield
     finally:
         if held:
+            # unfreeze would also thaw objects that another part of the program has frozen
             if not gc.get_freeze_count():
                 # the new objects become old, so that no collection visits all at once
                 gc.freeze()

@@ -19,6 +19,7 @@ class DisjointSets(Generic[Key]):
         parent = self._parent
         parent.setdefault(key, key)
         while parent[key] != key:
+            # path halving keeps the chains short, so a query is nearly constant without ranks
             parent[key] = parent[parent[key]]
             key = parent[key]
         return key

@@ -74,41 +74,42 @@ class Ruled:
             try:
                 self._rule(given)
             except DeviceError as error:
-                raise _refused(error) from error
+                raise _codec_error(error) from error
             return given
 
         rule = core_schema.no_info_plain_validator_function(value)
-        quick = _quick(rule_schema(self._rule))
+        quick = _core_schemas(rule_schema(self._rule))
         if not quick:
             return rule
         # the rule is called if pydantic refuses, for its message
-        return core_schema.union_schema([*((one, _QUICK) for one in quick), (rule, _RULE)])
+        return core_schema.union_schema([*((schema, _QUICK) for schema in quick), (rule, _RULE)])
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Returns the JSON Schema of the rule."""
-        return dict(_stated(self._rule))
+        return dict(_rule_to_schema(self._rule))
 
 
-def _quick(said: Mapping[str, Any]) -> list[core_schema.CoreSchema]:
+def _core_schemas(schema: Mapping[str, Any]) -> list[core_schema.CoreSchema]:
     """Returns pydantic's own schemas of a rule; none if a function must check it.
 
     A document of 100,000 events has a million such values, and a Python function takes ten times
     as long for each.
     """
-    if "enum" in said:
-        return [core_schema.literal_schema(list(said["enum"]))]
-    if said.get("type") not in ("integer", "number"):
+    if "enum" in schema:
+        return [core_schema.literal_schema(list(schema["enum"]))]
+    if schema.get("type") not in ("integer", "number"):
         return []
-    low, high = said["minimum"], said["maximum"]
+    low, high = schema["minimum"], schema["maximum"]
     whole = core_schema.int_schema(strict=True, ge=math.ceil(low), le=math.floor(high))
-    if said["type"] == "integer":
+    if schema["type"] == "integer":
         return [whole]
+    # JSON's 5 stays an int: a document that is read and written again has the same bytes
     return [core_schema.float_schema(strict=True, ge=low, le=high), whole]
 
 
-def _refused(error: DeviceError) -> PydanticCustomError:
+def _codec_error(error: DeviceError) -> PydanticCustomError:
     words = f"{error.where}: {error.message}" if error.where else error.message
     facts = {"words": words, "where": error.where, "message": error.message}
     return PydanticCustomError("codec", "{words}", facts)
@@ -154,7 +155,7 @@ class Coded:
             try:
                 return given if isinstance(given, kind) else read(kind, given)
             except DeviceError as error:
-                raise _refused(error) from error
+                raise _codec_error(error) from error
 
         return core_schema.no_info_wrap_validator_function(
             value,
@@ -171,7 +172,9 @@ class Document(FormerDict, BaseModel):
         strict=True,
         frozen=True,
         allow_inf_nan=False,
+        # a field may begin with "model_"
         protected_namespaces=(),
+        # schemas are built at their first use: a command uses few of these classes
         defer_build=True,
     )
 
@@ -184,10 +187,10 @@ class Document(FormerDict, BaseModel):
         if "description" in found:
             found["description"] = _without_attributes(cls)
         about = _attributes(cls)
-        for name, said in found.get("properties", {}).items():
-            words = about.get(name) or _unit(name)
+        for name, value in found.get("properties", {}).items():
+            words = about.get(name) or _unit_words(name)
             if words:
-                said.setdefault("description", words)
+                value.setdefault("description", words)
         return made
 
     def to_json(self) -> dict[str, Any]:
@@ -221,12 +224,12 @@ def json_schema(name: str, *kinds: type[Any]) -> dict[str, Any]:
     parts = {part.__name__: _codec_schema(part) for part in classes}
     if len(parts) < len(classes):
         raise TypeError(f"{name} has two classes of one name")
-    for one in classes.intersection(kinds):
-        if "schema" in parts[one.__name__]["properties"]:
-            parts[one.__name__]["properties"]["schema"] = {"const": name}
+    for part in classes.intersection(kinds):
+        if "schema" in parts[part.__name__]["properties"]:
+            parts[part.__name__]["properties"]["schema"] = {"const": name}
     schema: dict[str, Any]
     if len(kinds) > 1:
-        schema = {"anyOf": [_stated(one) for one in kinds]}
+        schema = {"anyOf": [_rule_to_schema(part) for part in kinds]}
     elif kind in classes:
         schema = parts.pop(kind.__name__)
     else:
@@ -247,6 +250,7 @@ def _codec_classes(kind: Any) -> set[type[Any]]:
     waiting = [kind]
     while waiting:
         here = waiting.pop()
+        # the X of tuple[X, ...], X | None and Annotated[X, ...]
         waiting += get_args(here)
         if isinstance(here, type) and issubclass(here, BaseModel) and here not in models:
             models.add(here)
@@ -269,8 +273,8 @@ def _codec_schema(kind: type[Any]) -> dict[str, Any]:
         if "rule" not in field.metadata:
             continue
         key = field.metadata["key"] or field.name
-        properties[key] = _stated(field.metadata["rule"])
-        words = about.get(field.name) or _unit(field.name)
+        properties[key] = _rule_to_schema(field.metadata["rule"])
+        words = about.get(field.name) or _unit_words(field.name)
         if words:
             properties[key]["description"] = words
         if field.metadata["needed"]:
@@ -294,28 +298,33 @@ def _without_attributes(kind: type[Any]) -> str:
 def _attributes(kind: type[Any]) -> dict[str, str]:
     """Returns the text of each attribute from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        told = inspect.cleandoc(vars(one).get("__doc__") or "").partition(_ATTRIBUTES)[2]
-        for name, words in _ATTRIBUTE.findall(told):
+    for base in reversed(kind.__mro__):
+        section = inspect.cleandoc(vars(base).get("__doc__") or "").partition(_ATTRIBUTES)[2]
+        for name, words in _ATTRIBUTE.findall(section):
             found[name] = " ".join(words.split())
     return found
 
 
-def _unit(name: str) -> str:
+def _unit_words(name: str) -> str:
     """Returns the unit in a number's name, in words; "" for none."""
     return _UNITS.get(name.rpartition("_")[2], "")
 
 
-def _stated(said: Any) -> Any:
+def _rule_to_schema(rule: Any) -> Any:
     """Returns the JSON Schema of a rule, or of a part of a rule's description."""
-    if isinstance(said, type):
-        return {"$ref": f"#/$defs/{said.__name__}"}
-    if callable(said):
-        said = rule_schema(said)
-        return _stated(said["$ref"]) if "$ref" in said else _stated(said)
-    if isinstance(said, dict):
-        return {key: _stated(value) for key, value in said.items() if value != 0 or key not in _NO}
-    return [_stated(one) for one in said] if isinstance(said, tuple) else said
+    if isinstance(rule, type):
+        return {"$ref": f"#/$defs/{rule.__name__}"}
+    if callable(rule):
+        rule = rule_schema(rule)
+        return _rule_to_schema(rule["$ref"]) if "$ref" in rule else _rule_to_schema(rule)
+    if isinstance(rule, dict):
+        # a rule states every limit, also those that are none
+        return {
+            key: _rule_to_schema(value)
+            for key, value in rule.items()
+            if value != 0 or key not in _NO
+        }
+    return [_rule_to_schema(part) for part in rule] if isinstance(rule, tuple) else rule
 
 
 def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: str) -> Any:
@@ -332,7 +341,8 @@ def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: 
         DataError: With these codes; ``where`` has the line and the column if known.
     """
     try:
-        return parse_json(read_file(path, largest), parse_constant=_refuse)
+        # Python's json reads NaN and Infinity, which are not JSON (RFC 8259)
+        return parse_json(read_file(path, largest), parse_constant=_refuse_constant)
     except OSError as error:
         raise DataError(
             f"the file cannot be read: {error.strerror or error}",
@@ -348,33 +358,34 @@ def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: 
         ) from error
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"it has the number {constant}, which is no JSON number")
 
 
 def faults(error: ValidationError) -> list[ErrorDetails]:
     """Returns the faults of a document, those of :class:`Ruled` values once, by their rule."""
     found = error.errors(include_url=False)
-    for one in found:
-        if _RULE in one["loc"]:
-            one["loc"] = tuple(name for name in one["loc"] if _RULE not in str(name))
-    return [one for one in found if _QUICK not in one["loc"]]
+    for fault in found:
+        if _RULE in fault["loc"]:
+            fault["loc"] = tuple(name for name in fault["loc"] if _RULE not in str(name))
+    # a union reports a fault of each member, and the rule's has the message
+    return [fault for fault in found if _QUICK not in fault["loc"]]
 
 
 def fault_words(error: ValidationError) -> str:
     """Returns the errors of a document with their places, in words."""
     found = faults(error)
-    words = [": ".join(filter(None, _fault(one))) for one in found[:_SHOWN]]
+    words = [": ".join(filter(None, _place_and_message(fault))) for fault in found[:_SHOWN]]
     more = len(found) - _SHOWN
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
     """Returns the place of a document's first fault, and its message."""
-    return _fault(faults(error)[0])
+    return _place_and_message(faults(error)[0])
 
 
-def _fault(fault: ErrorDetails) -> tuple[str, str]:
+def _place_and_message(fault: ErrorDetails) -> tuple[str, str]:
     """Returns the place, such as "segments[1].latency_ms", and the message; both as the codec's."""
     inside = fault["ctx"] if fault["type"] == "codec" else {}
     names = fault["loc"]
@@ -382,7 +393,7 @@ def _fault(fault: ErrorDetails) -> tuple[str, str]:
     if fault["type"] == "extra_forbidden":
         message = f"unknown: {str(names[-1])!r}"
         names = names[:-1]
-    where = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in names)
+    where = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in names)
     rest = inside.get("where", "")
     where += f".{rest}" if rest and not rest.startswith("[") else rest
     return printable(where.removeprefix("."), 200), message

@@ -48,8 +48,10 @@ def forget() -> None:
 
 def redact(text: str) -> str:
     """Returns a text with ``${NAME}`` in the place of every expanded value that is a whole word."""
+    # the longest first, since a value may contain another one
     for value in sorted(_shown, key=len, reverse=True):
         if value in text:
+            # whole words alone: "orin" must not be replaced in "/orinoco"
             pattern = rf"(?<![A-Za-z0-9]){re.escape(value)}(?![A-Za-z0-9])"
             text = re.sub(pattern, lambda _, value=value: _shown[value], text)  # type: ignore[misc]
     return text

@@ -92,6 +92,7 @@ def forget_pages(data: np.ndarray | memoryview | bytes) -> None:
     if not mapped and isinstance(root.base, memoryview):
         mapped = is_mapped(root.base)
     if mapped and array.flags.c_contiguous:
+        # madvise(2) takes the start of a page; what else is on the page is read again, too
         begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
         end = array.ctypes.data + array.nbytes
         _memory_functions().madvise(begin, end - begin, _DONTNEED)
@@ -147,6 +148,7 @@ def read_file(path: Path, largest: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
             raise OSError(errno.EFBIG, f"it is larger than {largest >> 20} MiB", str(path))
+        # the checked size, since the file may grow meanwhile
         return file.read(size)
 
 
@@ -208,6 +210,7 @@ def open_stream(path: Path) -> BinaryIO:
     except ValueError:  # a NUL character
         return regular_file(path).open("rb")
 
+    # opening blocks until there is a writer (fifo(7)), so it is done in a thread that can be left
     opened: list[BinaryIO] = []
     thread = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)
     thread.start()
@@ -238,12 +241,14 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EEXIST, "it is there and is no regular file")
+    # in the same folder: rename(2) is atomic only within a file system
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         if not private:
+            # mkstemp makes it private; the umask can only be read by setting it (umask(2))
             mask = os.umask(0)
             os.umask(mask)
             executable = temporary.stat().st_mode & 0o111

@@ -67,12 +67,14 @@ def read_knowledge(path: Path) -> Any:
     content = path.read_bytes()
     if data_folder("dla").parent not in path.parents:
         return _parse(content, path)
+    # the version, since another edgekit may read YAML in another way
     key = _digest(__version__.encode() + content)
     # two installations side by side keep theirs apart
     home = zlib.crc32(os.fsencode(path.parent))
     cached = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}-{home:08x}.json"
     record = _read_parsed_cache(cached, key)
     if record is not None:
+        # parsed each time: the caller may change the values
         return json.loads(record)
     value = _parse(content, path)
     _store_parsed(cached, key, value)
@@ -91,10 +93,10 @@ def read_document(kind: type[_Document], path: Path, code: str = "data.invalid")
     try:
         return read(kind, content)
     except DeviceError as error:
-        raise _not_read(error, path, code) from error
+        raise _document_error(error, path, code) from error
 
 
-def _not_read(error: DeviceError, path: Path, code: str) -> DataError:
+def _document_error(error: DeviceError, path: Path, code: str) -> DataError:
     place = f"{error.where}: " if error.where else ""
     return DataError(
         f"{place}{error.message}",
@@ -131,6 +133,7 @@ def _is_private(folder: Path) -> bool:
 def _parse(content: bytes, path: Path) -> Any:
     import yaml
 
+    # libyaml's, where PyYAML was built with it, takes a tenth of the time
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return yaml.load(content, Loader=loader)
@@ -176,9 +179,9 @@ def read_facts(kind: type[_Document], path: Path, schema: str) -> _Document:
     try:
         if found != schema:
             raise DeviceError(f"{found!r} is not {schema}", code="", where="schema")
-        read_by_type: _Document = _typed(cast(Hashable, kind))(content)
+        read_by_type: _Document = _rule_of_type(cast(Hashable, kind))(content)
     except DeviceError as error:
-        raise _not_read(error, path, "data.invalid") from error
+        raise _document_error(error, path, "data.invalid") from error
     return read_by_type
 
 
@@ -205,30 +208,35 @@ def tensorrt_sources() -> Mapping[str, Source]:
 
 
 @cache
-def _typed(kind: Any) -> Rule:
+def _rule_of_type(kind: Any) -> Rule:
     """Returns the rule of an annotation."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Mapping:
-        return mapping(_typed(parts[1]), _typed(parts[0]))
+        return mapping(_rule_of_type(parts[1]), _rule_of_type(parts[0]))
     if origin is tuple and parts[-1] is ...:
-        return array(_typed(parts[0]))
+        return array(_rule_of_type(parts[0]))
     if origin is tuple:
-        return _parts([_typed(part) for part in parts])
+        return _tuple_rule([_rule_of_type(part) for part in parts])
     if origin is not None:
-        return nullable(_typed(parts[0]))
+        return nullable(_rule_of_type(parts[0]))
     hints = get_type_hints(kind)
     needed = [
-        one.name
-        for one in dataclasses.fields(kind)
-        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
-    rows = [(one.name, one.name, _typed(hints[one.name])) for one in dataclasses.fields(kind)]
+    rows = [
+        (field.name, field.name, _rule_of_type(hints[field.name]))
+        for field in dataclasses.fields(kind)
+    ]
     return members(kind, rows, needed, "source")
 
 
-def _parts(rules: Sequence[Rule]) -> Rule:
+def _tuple_rule(rules: Sequence[Rule]) -> Rule:
     """A list of one entry for each rule, as a tuple."""
     entries = array(anything, len(rules), len(rules))
-    return lambda value: tuple(rule(one) for rule, one in zip(rules, entries(value), strict=True))
+    return lambda value: tuple(
+        rule(entry) for rule, entry in zip(rules, entries(value), strict=True)
+    )

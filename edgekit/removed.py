@@ -64,5 +64,6 @@ class FormerDict:
             f"{name} is no dict any more: use the attribute of {name} for {key!r}, or "
             f"{name}.to_json()",
             DeprecationWarning,
+            # the caller of [], `in` or get
             stacklevel=3,
         )

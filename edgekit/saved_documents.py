@@ -199,10 +199,10 @@ def document_classes(schema: str) -> tuple[type[Any], ...]:
     Raises:
         KeyError: There is no such document.
     """
-    return tuple(map(_imported, (*FORMS.get(schema, ()), DOCUMENTS[schema][0])))
+    return tuple(map(_import_class, (*FORMS.get(schema, ()), DOCUMENTS[schema][0])))
 
 
-def _imported(text: str) -> type[Any]:
+def _import_class(text: str) -> type[Any]:
     module, _, name = text.partition(":")
     found: type[Any] = getattr(import_module(module), name)
     return found
@@ -221,11 +221,11 @@ def read_document(source: str | Path | Mapping[str, object]) -> Any:
             whole its schema.
     """
     if isinstance(source, Mapping):
-        return _read(dict(source), "")
-    return _read(_parsed(Path(source)), str(source))
+        return _read_by_schema(dict(source), "")
+    return _read_by_schema(_load_file(Path(source)), str(source))
 
 
-def _parsed(path: Path) -> object:
+def _load_file(path: Path) -> object:
     from edgekit.documents import load_json
 
     return load_json(
@@ -237,15 +237,18 @@ def _parsed(path: Path) -> object:
     )
 
 
-def _read(document: object, where: str) -> Any:
+def _read_by_schema(document: object, where: str) -> Any:
     schema = _schema_name(document)
     if schema not in DOCUMENTS:
-        raise _unknown(schema, where)
+        raise _unknown_schema(schema, where)
     kinds, made = document_classes(schema), DOCUMENTS[schema][1]
-    kind = kinds[0] if len(kinds) == 1 else min(kinds, key=lambda one: _misfits(one, document))
+    # forms of one schema differ in their keys alone
+    kind = (
+        kinds[0] if len(kinds) == 1 else min(kinds, key=lambda form: _count_misfits(form, document))
+    )
     try:
         if hasattr(kind, "model_validate_json"):
-            return _of_model(kind, document)
+            return _validate_model(kind, document)
         return read(kind, document)
     except DeviceError as error:
         raise DataError(
@@ -256,16 +259,16 @@ def _read(document: object, where: str) -> Any:
         ) from error
 
 
-def _misfits(kind: type[Any], document: object) -> int:
+def _count_misfits(kind: type[Any], document: object) -> int:
     """Returns how many keys of a document a codec class lacks, or needs in vain."""
-    rules = [one for one in dataclasses.fields(kind) if "rule" in one.metadata]
-    needed = {one.metadata["key"] or one.name: one.metadata["needed"] for one in rules}
+    rules = [field for field in dataclasses.fields(kind) if "rule" in field.metadata]
+    needed = {field.metadata["key"] or field.name: field.metadata["needed"] for field in rules}
     given = document if isinstance(document, Mapping) else {}
     missing = [key for key, must in needed.items() if must and key not in given]
     return len(missing) + len([key for key in given if key not in needed])
 
 
-def _of_model(kind: Any, document: object) -> Any:
+def _validate_model(kind: Any, document: object) -> Any:
     """Returns a pydantic model's object; DeviceError as the codec raises it."""
     from pydantic import ValidationError
 
@@ -293,16 +296,16 @@ def _schema_name(document: object) -> str:
     return named if isinstance(named, str) else ""
 
 
-def _unknown(schema: str, where: str) -> DataError:
+def _unknown_schema(schema: str, where: str) -> DataError:
     hint = "docs/documents.md lists the documents that edgekit reads"
     if not schema:
         message = "the document does not name its schema"
     else:
         message = f"this edgekit knows no document {schema[:_SHOWN]!r}"
         name = schema.rpartition("/")[0]
-        known = [one for one in DOCUMENTS if one.rpartition("/")[0] == name]
+        known = [other for other in DOCUMENTS if other.rpartition("/")[0] == name]
         if known:
-            made = " or ".join(DOCUMENTS[one][1] for one in known)
+            made = " or ".join(DOCUMENTS[other][1] for other in known)
             message = f"{message}, but {' and '.join(known)}"
             hint = f"read it with the edgekit version that wrote it, or write it anew: {made}"
     return DataError(message, code="document.schema", where=where, hint=hint)

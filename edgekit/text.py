@@ -99,7 +99,7 @@ def align(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[str
         rows: Its cells, including the head.
         right: True for each column that is aligned right; by default none is.
     """
-    sides = [str.rjust if one else str.ljust for one in right] or [str.ljust] * len(rows[0])
+    sides = [str.rjust if aligned else str.ljust for aligned in right] or [str.ljust] * len(rows[0])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -165,6 +165,7 @@ class _PrintableStream:
     def write_page(self, text: str) -> None:
         """Writes text whose colours are edgekit's own; other sequences are escaped."""
         parts = _COLOUR.split(redact(text))
+        # the split keeps the colours, at the odd places
         parts[::2] = map(printable, parts[::2])
         self.unfiltered.write(_encodable("".join(parts), self.unfiltered))
 
@@ -208,6 +209,7 @@ def read_size(text: str) -> int:
     Raises:
         UsageError: The text has another form.
     """
+    # the letters of all units
     number = text.strip().lower().rstrip("bikmg ")
     unit = text.strip().lower()[len(number) :].strip()
     try:

@@ -95,6 +95,7 @@ def print_boards(document: Any, rows: Sequence[BoardRow], json: bool) -> None:
     """Prints the document if requested, and raises the error of the first failed board."""
     if json:
         print_json(document)
+    # the document is printed first: it has the boards that answered
     lost = [row.cause for row in rows if row.cause is not None]
     if lost:
         raise mark_printed(lost[0])
@@ -125,7 +126,7 @@ def failure_row(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
     """Returns a board's failure, and its reason (empty for the first, whose error ends the
     command).
     """
-    first = next(one for one in boards if one.error is not None)
+    first = next(row for row in boards if row.error is not None)
     how = "failed" if board.reachable else "not reached"
     return how, "-" if board is first or board.error is None else board.error.message
 
@@ -147,6 +148,7 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
 
     screen = console(width=None if terminal_format()[0] else WIDE)
     options = screen.options.update(width=WIDE)  # otherwise rich limits the width to the terminal's
+    # folded into less than a word a column, a table cannot be read
     if Measurement.get(screen, options, rows).minimum > screen.width:
         screen = console(width=WIDE)
     screen.print(rows)
@@ -219,9 +221,9 @@ def doctor_command(
     unfit: EdgekitError | None = None
     if host is None or not (setup or selftest):
         found = examined = api.doctor(host, config, **reached)
-        for one in () if json else examined.reached:
-            _show_checks(one)
-        unfit = _unfit_error([one for one in examined.reached if not one.ok], json)
+        for board in () if json else examined.reached:
+            _show_checks(board)
+        unfit = _unfit_error([board for board in examined.reached if not board.ok], json)
     elif setup:
         found = prepared = api.set_up(
             host,
@@ -231,7 +233,7 @@ def doctor_command(
             on_text=lambda board, text: None if json else print(f"{board}: {text}"),
             **reached,
         )
-        unfit = _unprepared_error([one for one in prepared.reached if not one.ok], json)
+        unfit = _unprepared_error([board for board in prepared.reached if not board.ok], json)
     else:
         found = tested = api.selftest(
             host,
@@ -280,6 +282,7 @@ def _show_checks(document: Doctor) -> None:
         mark, style = _MARKS[check.status]
         text = check.found + (f"\n-> {check.fix}" if check.fix else "")
         table.add_row(Text(mark, style), check.what, text)
+    # a name may have [brackets], which are rich's markup
     screen.print(f"{document.board.name}: {document.board.note}", markup=False)
     screen.print(table)
     can = document.can
@@ -306,6 +309,7 @@ def _unfit_error(documents: list[Doctor], json: bool) -> EdgekitError | None:
         for check in document.checks
         if check.status == "missing"
     ]
+    # worse than any missing part: it is exit 3 (environment), the others exit 1
     nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
     error: EdgekitError
     if nothing:
@@ -381,8 +385,8 @@ def _show_status(document: Status, verbose: bool) -> None:
                 app,
                 facts.current or "nothing",
                 facts.previous or "-",
-                _deployment(facts),
-                _server(facts.serving),
+                _deployment_cell(facts),
+                _server_cell(facts.serving),
             )
             rows.add_row(*map(plain_text, cells))
             notes += [
@@ -403,12 +407,13 @@ def _last_rollback(facts: AppStatus) -> HistoryEntry | None:
     deployment, last = facts.deployment, facts.history[-1] if facts.history else None
     if last is None or last.state != "rolled-back":
         return None
+    # while a deployment is in progress its state is the news
     ended = deployment is None or deployment.state in ("committed", "rolled-back", "failed")
     back = deployment is None or last.id != deployment.id
     return last if ended and back else None
 
 
-def _deployment(facts: AppStatus) -> str:
+def _deployment_cell(facts: AppStatus) -> str:
     if (back := _last_rollback(facts)) is not None:
         return f"{back.state} {back.state_at}"
     found = facts.deployment
@@ -418,7 +423,7 @@ def _deployment(facts: AppStatus) -> str:
     return f"{text}, by {found.operator or 'an unknown operator'}" if found.alive else text
 
 
-def _server(found: ServingStatus | Failed | None) -> str:
+def _server_cell(found: ServingStatus | Failed | None) -> str:
     if found is None:
         return "none"
     if (error := getattr(found, "error", None)) is not None:
@@ -441,9 +446,10 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
         found.append(f"{deployment.state}: {error.message} ({error.code})")
     if facts.error is not None:
         found.append(facts.error.message + (f" ({facts.error.hint})" if facts.error.hint else ""))
-    for one in facts.refused:
+    for refusal in facts.refused:
         found.append(
-            f"{one.release} can no longer be loaded: {one.message} ({_remedy_command(one.code)})"
+            f"{refusal.release} can no longer be loaded: {refusal.message} "
+            f"({_remedy_command(refusal.code)})"
         )
     changes = getattr(facts.changed, "changes", ())
     if changes:
@@ -453,6 +459,7 @@ def _status_notes(facts: AppStatus, again: str, verbose: bool) -> list[str]:
             "is deployed again (edgekit deploy CONFIG)"
         )
     serving = getattr(facts.serving, "release", None)
+    # a server that was not reloaded since the switch
     if serving not in (None, facts.current):
         found.append(f"the server answers with {serving}")
     if last := last_error(getattr(facts.serving, "last_error", None)):
@@ -584,6 +591,7 @@ def remove_command(
     **reached: Any,
 ) -> None:
     if release is None and not (dry_run or yes):
+        # the question names what the boards have: a wrong --app is seen before it is too late
         _agree_to_remove(api.remove(*wheres, app=app, dry_run=True, **reached), json)
     found = api.remove(*wheres, app=app, release=release, dry_run=dry_run, **reached)
     whole = f"application {found.app} and all its releases: "
@@ -667,7 +675,7 @@ def trust_command(
         raise UsageError("--list cannot be combined with changes")
     found = api.trust(where, root=root, python=python, accept_host_key=accept_host_key, **changes)
     if not json:
-        lost = [one for one in found.boards if one.error is not None]
+        lost = [row for row in found.boards if row.error is not None]
         for board in found.boards:
             if board.error is None:
                 _show_trust(cast("TrustingBoard", board), bool(changes))
@@ -697,8 +705,10 @@ def _show_trust(board: TrustingBoard, changes: bool) -> None:
         say("  revoked keys are in the board's KRL")
     for fingerprint in revoked.fingerprints:
         say(f"  revoked: {fingerprint}")
-    for one in board.refused:
-        role = _ROLES.get(one.role, one.role)
-        say(f"  {one.app}/{one.release} ({role}) can no longer be loaded: {one.message}")
-    if any(one.role == "current" for one in board.refused):
+    for refusal in board.refused:
+        role = _ROLES.get(refusal.role, refusal.role)
+        say(
+            f"  {refusal.app}/{refusal.release} ({role}) can no longer be loaded: {refusal.message}"
+        )
+    if any(refusal.role == "current" for refusal in board.refused):
         say("  deploy a release signed with a trusted key")

@@ -86,7 +86,7 @@ _ROWS_SHOWN = 20
 _REFUSALS_SHOWN = 10
 
 
-def _numbers(option: str, text: str) -> list[float]:
+def _parse_numbers(option: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -95,8 +95,9 @@ def _numbers(option: str, text: str) -> list[float]:
         ) from None
 
 
-def _size(_option: str, text: str) -> Any:
+def _parse_size(_option: str, text: str) -> Any:
     """Parses a size, HEIGHTxWIDTH, a fraction, or a word of the configuration's schema."""
+    # whole numbers before fractions: 1 is a pixel, 1.0 the whole side
     for parse in (int, lambda t: [int(side) for side in t.lower().split("x")], float):
         try:
             return parse(text)
@@ -105,17 +106,17 @@ def _size(_option: str, text: str) -> Any:
     return text
 
 
-def _colour(option: str, text: str) -> Any:
-    found = [int(v) if v.is_integer() else v for v in _numbers(option, text)]
+def _parse_colour(option: str, text: str) -> Any:
+    found = [int(v) if v.is_integer() else v for v in _parse_numbers(option, text)]
     return found if len(found) > 1 else found[0]
 
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "resize": _size,
-    "crop": _size,
-    "pad": _colour,
-    "mean": _numbers,
-    "std": _numbers,
+    "resize": _parse_size,
+    "crop": _parse_size,
+    "pad": _parse_colour,
+    "mean": _parse_numbers,
+    "std": _parse_numbers,
 }
 
 
@@ -270,10 +271,10 @@ def calibrate_command(
         say_page(changes_text(document.changes, width=width or 100, colour=colour))
     say_notes(document)
     if document.written is not None:
-        print(f"written to {save}: {_written_files(document.written)}")
+        print(f"written to {save}: {_describe_written(document.written)}")
 
 
-def _written_files(found: WrittenScales) -> str:
+def _describe_written(found: WrittenScales) -> str:
     parts = []
     if found.without:
         parts.append(f"{found.without} without a scale (written as 0)")
@@ -333,6 +334,7 @@ def _print_model(document: ReadCache) -> None:
         say(f"missing: {lack.tensor}, needed by {', '.join(lack.layers)}")
     if not document.missing:
         say("no other scales are missing" if document.without else "no scales are missing")
+    # their numbers differ between builds, so they cannot be compared
     if document.unnamed:
         say(f"{document.unnamed} entries of TensorRT's unnamed layers are not compared")
 
@@ -369,6 +371,7 @@ def diff(
     else:
         _print_diff(document, all_rows=verbose)
     if not document.same:
+        # as diff(1): the exit status tells a script
         raise mark_printed(GateError("the calibration caches differ", code="cache.differ"))
 
 

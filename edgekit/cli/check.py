@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from edgekit.removed import FormerDict
 
 
-def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+def _refuse_nan(
+    _context: click.Context, _option: click.Parameter, value: float | None
+) -> float | None:
     if value is not None and math.isnan(value):  # nan passes every range check
         raise click.BadParameter("nan is not a percentage")
     return value
@@ -81,7 +83,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 100),
-    callback=_number,
+    callback=_refuse_nan,
     help="Exit with code 1 below this percentage of MACs on the DLA.",
 )
 @click.option(
@@ -139,6 +141,8 @@ def check_command(
             tensorrt=options["tensorrt"],
             power_mode=options["power_mode"],
             model=options["part"],
+            # absolute: a path in a configuration is relative to its file, an option to the current
+            # folder
             calibration={"cache": None if cache is None else str(cache.absolute())},
             parser=options["parser"],
             on_note=beat,
@@ -216,7 +220,7 @@ def _comparison_page(compared: ComparedCheck, verbose: bool) -> str:
     return render_comparison(compared.compare, verbose=verbose)
 
 
-def _fail(failures: Sequence[EdgekitError]) -> str:
+def _failure_words(failures: Sequence[EdgekitError]) -> str:
     if any(not isinstance(failure, GateError) for failure in failures):
         return "cannot be checked or fail the check"
     parsed = all(failure.code != "model.parse" for failure in failures)
@@ -229,7 +233,8 @@ def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> E
     if models > 1:
         # an error without an answer comes first and determines the exit status
         error = EdgekitError(
-            f"{len({failure.where for failure in failures})} of {models} models {_fail(failures)}",
+            f"{len({failure.where for failure in failures})} of {models} models "
+            f"{_failure_words(failures)}",
             code=failures[0].code,
             hint=failures[0].hint,
         )
@@ -319,6 +324,7 @@ def _log_file(log: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="edgekit-log-") as folder:
         path = Path(folder) / "log"
         with path.open("wb") as file:
+            # the log is read twice: by the explanation and by the comparison
             shutil.copyfileobj(sys.stdin.buffer, file)
         try:
             yield path

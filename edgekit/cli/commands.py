@@ -83,8 +83,10 @@ class Command(click.Command):
             return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         if args and args[0].isidentifier():
             _check_removed(f"{info_name} {args[0]}")
+        # only words that look like an action: a model has a dot, a colon or a slash
         if args and self.actions and args[0].isidentifier():
             places = sum(isinstance(item, click.Argument) for item in self.params)
+            # an option's value among them would be counted as an argument
             too_many = not any(word.startswith("-") for word in args[: places + 1])
             _no_action(args[0], self.actions, surely=too_many and len(args) > places)
         return super().make_context(info_name, args, parent, **extra)

@@ -114,6 +114,7 @@ def _joined_words() -> str:
     at = place
     for number, word in enumerate(words):
         if word == "=" or (joined and number and ":" in (word, words[number - 1])):
+            # the place of the word to complete moves with each word joined before it
             at -= number <= place
             if word != "=":
                 joined[-1] += word

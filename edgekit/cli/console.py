@@ -40,4 +40,5 @@ class PlainConsole(Console):
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
             else:
+                # a cell may come from a model or a board
                 yield Segment(printable(segment.text), segment.style)

@@ -59,6 +59,7 @@ rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status
 optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
 _ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
 _TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
+# of a digest, as in the names of releases
 _DIGITS = 12
 _SECONDS = click.FloatRange(min=0, max=30 * 86400)
 #: Features that Ansible does not support, by parameter.
@@ -71,7 +72,7 @@ _SSH_ALONE = {
 }
 
 
-def _parallel(default: int) -> Callable[..., Any]:
+def _parallel_option(default: int) -> Callable[..., Any]:
     return click.option(
         "--parallel",
         type=click.IntRange(1, 256),
@@ -91,7 +92,7 @@ _rollout_options = o.combine(
         show_default=True,
         help="Failed boards allowed in a wave, N or P%; above that, the wave is rolled back.",
     ),
-    _parallel(8),
+    _parallel_option(8),
     click.option(
         "--soak",
         "soak_s",
@@ -205,6 +206,7 @@ def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
     """Handles signals while a rollout is driven, so that running deployments are awaited."""
     stopping = Stops()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # signal.signal works in the main thread alone
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
@@ -212,8 +214,9 @@ def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
 
     def met(number: int, frame: object) -> None:
         stopping.met = True
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        # the second Ctrl-C gets the usual handler
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
         say("pausing after the boards in progress; press Ctrl-C again to leave at once")
 
     for number in numbers:
@@ -256,6 +259,7 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
     if state in ("paused", "aborted"):
         done = f"{document.counts.get('done', 0)} of {counted(len(document.boards), 'board')}"
         hint = f"continue with: {goes_on}"
+        # an aborted rollout cannot be continued, and boards keep what they have
         if state == "aborted":
             hint = f"roll back with: {document.command('rollback')}"
         raise mark_printed(
@@ -298,7 +302,7 @@ def finish_ansible(document: AnsibleRun, json: bool) -> None:
 
 
 def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
-    output.say(f"{document.rollout}: {document.state}: {_counts(document.counts)}")
+    output.say(f"{document.rollout}: {document.state}: {_counts_text(document.counts)}")
     rows = [row for row in document.boards if every or row.state != "ok"]
     cells = [(row.board, str(row.wave), row.state, _error_text(row)) for row in rows]
     for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
@@ -308,14 +312,15 @@ def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
 
 def show_boards(document: FleetBoards) -> None:
     """Prints a table of the releases that an inventory's boards serve."""
-    output.say(f"{counted(len(document.boards), 'board')}: {_counts(document.counts)}")
+    output.say(f"{counted(len(document.boards), 'board')}: {_counts_text(document.counts)}")
     cells = []
     for board in document.boards:
-        seen = "now" if board.state == "reached" else _age(board.age_s)
+        seen = "now" if board.state == "reached" else _age_text(board.age_s)
         why = _error_text(board)
         for app in board.apps:
             wave = f"{app.rollout} {app.wave} {app.state}" if app.rollout else "-"
             digest = (app.digest or "")[:_DIGITS]
+            # "-" is unknown, "nothing" is known
             release = app.release or ("-" if digest or board.seen_at is None else "nothing")
             cells.append(
                 (board.board, app.app, wave, release, digest or "-", app.since or "-", seen, why)
@@ -328,7 +333,7 @@ def show_boards(document: FleetBoards) -> None:
         output.say(line)
 
 
-def _age(seconds: float | None) -> str:
+def _age_text(seconds: float | None) -> str:
     if seconds is None:
         return "never"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -365,7 +370,7 @@ def show_all(listing: FleetListing) -> None:
             "ssh" if row.rollout in own else "ansible",
             row.state,
             row.updated_at,
-            _counts(row.counts),
+            _counts_text(row.counts),
         )
         for row in rows
     ]
@@ -394,20 +399,21 @@ def _print_remaining(row: RolloutHead) -> None:
 
 def _show_one(document: FleetRollout, *, every: bool = False) -> None:
     driven = ", running now" if document.driven else ""
-    output.say(f"{document.rollout}: {document.state}{driven}: {_counts(document.counts)}")
+    output.say(f"{document.rollout}: {document.state}{driven}: {_counts_text(document.counts)}")
     for wave in document.waves:
-        text = _counts(wave.counts)
+        text = _counts_text(wave.counts)
         output.say(f"  wave {wave.wave}: {counted(wave.boards, 'board')}: {text}")
     rows = [row for row in document.boards if every or row.error or row.state in _TROUBLE]
+    # trouble first
     rows.sort(key=lambda row: _ORDER.index(row.state))
     if rows:
-        cells = [(row.board, row.state, _serves(row), _error_text(row)) for row in rows]
+        cells = [(row.board, row.state, _served_release(row), _error_text(row)) for row in rows]
         for line in _columns(("board", "state", "serves", "why"), cells):
             output.say(f"  {line}")
     say_notes(document)
 
 
-def _serves(row: RolloutBoard) -> str:
+def _served_release(row: RolloutBoard) -> str:
     if row.serves is None:
         return "-"
     release = row.release if row.state == "done" else None
@@ -418,7 +424,7 @@ def _error_text(row: RolloutBoard | AnsibleBoard | InventoryBoard | AppliedBoard
     return f"{row.error.code}: {row.error.message}" if row.error else ""
 
 
-def _counts(counts: Mapping[str, int]) -> str:
+def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
@@ -488,6 +494,7 @@ def fleet_deploy_command(
     if ansible:
         _refuse_ssh_alone(click.get_current_context(), accept_host_key)
     silent = quiet or json
+    # others have no deployments to wait for: Ctrl-C stops Ansible itself
     drives = not (dry_run or ansible)
     with (
         handle_signals(lambda text: click.echo(text, err=True))
@@ -550,6 +557,7 @@ def _show_dry_run(document: Rehearsal, json: bool) -> None:
 
 def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
     for parameter, option in _SSH_ALONE.items():
+        # a default is no request: only options that were typed are refused
         if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(
                 f"{option} is not supported by --driver ansible",
@@ -576,7 +584,7 @@ def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
     help="Ask these boards for their served releases; an unreachable board keeps its last answer.",
 )
 @select_option
-@_parallel(16)
+@_parallel_option(16)
 @state_option
 @o.accept_host_key
 @o.json
@@ -639,7 +647,7 @@ def fleet_status_command(
 )
 @inventory_option
 @select_option
-@_parallel(8)
+@_parallel_option(8)
 @click.option(
     "--max-failures",
     "most_failed",
@@ -679,7 +687,7 @@ def fleet_apply_command(
     if json:
         print_json(found)
     elif found.failure or not quiet:
-        output.say(f"{counted(len(found.boards), 'board')}: {_counts(found.counts)}")
+        output.say(f"{counted(len(found.boards), 'board')}: {_counts_text(found.counts)}")
         rows = [row for row in found.boards if row.state != "current"]
         cells = [
             (
@@ -695,6 +703,7 @@ def fleet_apply_command(
         heads = ("board", "app", "state", "meant", "release", "why")
         for line in _columns(heads, cells) if rows else ():
             output.say(f"  {line}")
+    # a Ctrl-C after the last board stopped nothing
     if stopped.met and found.state == "stopped":
         raise Interrupted
     if failure := found.failure:

@@ -36,7 +36,7 @@ _job_argument = argument("job", "Job id, or at least its first four characters."
 @job_board_options
 @o.output_options
 def jobs_command(where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
-    _list(where, json, **settings)
+    _print_jobs(where, json, **settings)
 
 
 @jobs_command.action("list", "List the jobs of a board.", "edgekit jobs list nvidia@10.0.0.7")
@@ -44,7 +44,7 @@ def jobs_command(where: str, json: bool, quiet: bool, verbose: bool, **settings:
 @job_board_options
 @o.output_options
 def list_action(where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
-    _list(where, json, **settings)
+    _print_jobs(where, json, **settings)
 
 
 @jobs_command.action("attach", "Follow a job to its end; Ctrl-C leaves it running.", _EXAMPLE)
@@ -55,7 +55,7 @@ def list_action(where: str, json: bool, quiet: bool, verbose: bool, **settings: 
 def attach(job: str, where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     shown = progress(quiet or json)
     found = api.watch_job(job, where, progress=shown, on_note=_note, **settings)
-    _print(found, json, "done")
+    _print_answer(found, json, "done")
 
 
 @jobs_command.action(
@@ -90,7 +90,7 @@ def log(
 @o.output_options
 def cancel(job: str, where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
     found = api.cancel_job(job, where, on_note=_note, **settings)
-    _print(found, json, found.state)
+    _print_answer(found, json, found.state)
 
 
 @jobs_command.action(
@@ -101,42 +101,42 @@ def cancel(job: str, where: str, json: bool, quiet: bool, verbose: bool, **setti
 @job_board_options
 @o.output_options
 def remove(job: str, where: str, json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
-    _print(api.remove_job(job, where, on_note=_note, **settings), json, "removed")
+    _print_answer(api.remove_job(job, where, on_note=_note, **settings), json, "removed")
 
 
 def _note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _print(found: JobAnswer, json: bool, what: str | None) -> None:
+def _print_answer(found: JobAnswer, json: bool, what: str | None) -> None:
     if json:
         print_json(found)
     else:
         print(f"{found.job} on {found.board}: {what}")
 
 
-def _list(where: str, json: bool, **settings: Any) -> None:
+def _print_jobs(where: str, json: bool, **settings: Any) -> None:
     found = api.jobs(where, **settings)
     if json:
         print_json(found)
     else:
-        for one in found.boards:
-            _show(one)
+        for board in found.boards:
+            _print_board_jobs(board)
     for board in found.boards:
         if board.cause is not None:
             raise mark_printed(board.cause)
 
 
-def _show(one: BoardJobs) -> None:
-    if one.error is not None:
-        say(f"{one.board}: not reached: {one.error.message}")
+def _print_board_jobs(board: BoardJobs) -> None:
+    if board.error is not None:
+        say(f"{board.board}: not reached: {board.error.message}")
         return
-    print(f"{one.board}: {counted(len(one.jobs), 'job') if one.jobs else 'no jobs'}")
-    for row in one.jobs:
-        say("  " + _row(row))
+    print(f"{board.board}: {counted(len(board.jobs), 'job') if board.jobs else 'no jobs'}")
+    for row in board.jobs:
+        say("  " + _job_line(row))
 
 
-def _row(row: JobRow) -> str:
+def _job_line(row: JobRow) -> str:
     when = row.started_at or row.queued_at
     at = datetime.datetime.fromtimestamp(when).strftime("%Y-%m-%d %H:%M") if when else "?"
     share = f" {row.done}/{row.total}" if row.total else ""

@@ -21,6 +21,7 @@ from edgekit.expansion import forget
 from edgekit.text import printable_output
 from edgekit.version import __version__
 
+# 128 + SIGINT, as shells report it
 INTERRUPTED = 130
 
 # read-only commands: an interrupted command has no steps to keep
@@ -284,6 +285,7 @@ def app(arguments: list[str]) -> int:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with the contract's status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    # a shell's completion script calls the program with this variable
     if asked := os.environ.get(VARIABLE):
         sys.exit(complete(_root, asked))
     # SIGTERM cleans up like an interrupt: boards stop, temporary files are removed
@@ -301,7 +303,8 @@ def _status(arguments: list[str]) -> int:
     try:
         _reopen_streams()
     except EnvironmentLack as error:
-        return _fail(error, False)
+        return _report_failure(error, False)
+    # a test or a program may run several commands in one process
     forget()
     with printable_output():
         return _run(arguments)
@@ -312,22 +315,23 @@ def _run(arguments: list[str]) -> int:
     try:
         status = app(arguments)
         sys.stdout.flush()
-        return _fail(_InterruptedError(arguments), as_json) if _signals else status
+        # a library may have swallowed the interrupt and ended the command as if all were done
+        return _report_failure(_InterruptedError(arguments), as_json) if _signals else status
     except KeyboardInterrupt as interrupt:
         printed = isinstance(interrupt, Interrupted)
-        return _fail(
+        return _report_failure(
             _InterruptedError(arguments, _interrupt_message(interrupt)), as_json and not printed
         )
     except BrokenPipeError:
         return _discard_output(0)
     except Exception as error:
         if _signals:  # libraries convert an interrupt to their own errors
-            return _fail(_InterruptedError(arguments, _interrupt_message(error)), as_json)
+            return _report_failure(_InterruptedError(arguments, _interrupt_message(error)), as_json)
         if "--debug" in arguments:
             import traceback
 
             traceback.print_exc()
-        return _fail(_as_edgekit_error(error), as_json)
+        return _report_failure(_as_edgekit_error(error), as_json)
 
 
 def _reopen_streams() -> None:
@@ -392,9 +396,10 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
     return fault
 
 
-def _fail(error: EdgekitError, as_json: bool) -> int:
+def _report_failure(error: EdgekitError, as_json: bool) -> int:
     try:
-        with _full_disk():
+        # stdout first: with --json the document is the result, and stderr is for people
+        with _ignore_full_disk():
             if as_json and not error.printed:
                 print_json(error.to_json())
             sys.stdout.flush()
@@ -405,7 +410,7 @@ def _fail(error: EdgekitError, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def _full_disk() -> Iterator[None]:
+def _ignore_full_disk() -> Iterator[None]:
     """Ignores a failed write to stdout, so that stderr still gets the error; not a closed pipe."""
     try:
         yield

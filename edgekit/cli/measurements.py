@@ -218,6 +218,7 @@ def bench_command(
         from edgekit.reports.terminal.measurement import bench_text
 
         show_page(bench_text(document))
+        # a log is added to the bench.json alone
         for name in ["bench"] if tegrastats is not None else document.files:
             say(f"{name}: {Path(document.files[name])}")
     if require_valid and document.verdict and document.verdict.status != "VALID":
@@ -298,7 +299,8 @@ def trace_command(
         print_json(traced)
         return
     # each source with its placement, once for all its processes, and those
-    for _, group in groupby(traced.processes, lambda one: (one.source, one.pid // 100)):
+    # a source's processes have ids of one hundred
+    for _, group in groupby(traced.processes, lambda process: (process.source, process.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
         print(printable(f"{own[0].source}: {own[0].alignment}{together}", 300))
@@ -469,9 +471,9 @@ def prune(
 
     def agree(count: int) -> None:
         if not yes:
-            _agree(count, json)
+            _confirm_prune(count, json)
 
-    days = None if older_than is None else _days(older_than)
+    days = None if older_than is None else _parse_days(older_than)
     pruned = api.prune_history(keep, days, dry_run=dry_run, on_all=agree)
     if json:
         print_json(pruned)
@@ -480,7 +482,7 @@ def prune(
         say(f"{counted(len(pruned.removed), 'result')} {done}")
 
 
-def _agree(count: int, json: bool) -> None:
+def _confirm_prune(count: int, json: bool) -> None:
     """Asks for confirmation to remove all unmarked results.
 
     Raises:
@@ -501,14 +503,14 @@ def _agree(count: int, json: bool) -> None:
         raise UsageError("nothing was deleted", code="history.prune-all")
 
 
-def _days(text: str) -> int:
+def _parse_days(text: str) -> int:
     match = _AGE.fullmatch(text)
     if not match:
         raise UsageError(f"--older-than {text!r} is not a number of days", hint="--older-than 90d")
     return int(match[1])
 
 
-def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:
+def _parse_fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:
     """Parses "5%" and "0.05"; refuses the ambiguous 5."""
     match = _PERCENT.fullmatch(text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
@@ -529,7 +531,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     "--threshold",
     default="5%",
     show_default=True,
-    callback=_fraction,
+    callback=_parse_fraction,
     help="Smallest change that counts as a regression.",
 )
 @click.option(
@@ -592,4 +594,5 @@ def compare_command(
 
         say(compare_text(compared, every=verbose))
     if compared.regression or (strict and compared.regression_possible):
+        # not an error with a message: the comparison has been printed
         raise SystemExit(_REGRESSION)

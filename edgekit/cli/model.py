@@ -167,13 +167,13 @@ def rewrite_command(
     }
     checking = {"--trust-unsigned": trust_unsigned}
     if listed:
-        _alone("--list", {**writing, **checking, "--verify": verify, "MODEL": model})
-        _list(json)
+        _refuse_combination("--list", {**writing, **checking, "--verify": verify, "MODEL": model})
+        _print_list(json)
         return
     if model is None:
         raise UsageError("Missing argument 'MODEL'.", hint="edgekit rewrite --help")
     if verify is not None:
-        _alone("--verify", writing)
+        _refuse_combination("--verify", writing)
         verified = api.verify_rewrites(
             model,
             verify,
@@ -185,7 +185,7 @@ def rewrite_command(
         )
         _print_verified(verified, json)
         return
-    _alone("rewriting", checking)
+    _refuse_combination("rewriting", checking)
     document = api.rewrite(
         model,
         save,
@@ -202,6 +202,8 @@ def rewrite_command(
             "disable": parse_names("--disable", disable) or None,
             "allow_approx": list(allow_approx) or None,
         },
+        # absolute: a path in a configuration is relative to its file, an option to the current
+        # folder
         calibration={"data": None if data is None else str(data.absolute())},
     )
     if json:
@@ -215,7 +217,7 @@ def rewrite_command(
             say(f"written to {path}")
 
 
-def _alone(option: str, others: Mapping[str, object]) -> None:
+def _refuse_combination(option: str, others: Mapping[str, object]) -> None:
     given = [name for name, value in others.items() if value]
     if given:
         raise UsageError(
@@ -223,7 +225,7 @@ def _alone(option: str, others: Mapping[str, object]) -> None:
         )
 
 
-def _list(json: bool) -> None:
+def _print_list(json: bool) -> None:
     document = api.list_rewrites()
     if json:
         print_json(document)

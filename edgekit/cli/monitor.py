@@ -139,6 +139,7 @@ class Keys:
             tty.setcbreak(descriptor)  # Ctrl-C is still a signal
         except (ImportError, OSError, ValueError):
             return self
+        # a signal interrupts the main thread also while it waits for the board
         self._handler = signal.signal(signal.SIGUSR1, _raise)
         self._end, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._wait, args=(descriptor,), daemon=True)
@@ -171,6 +172,7 @@ class Keys:
 
     def _wait(self, descriptor: int) -> None:
         while True:
+            # the pipe's end ends the thread, which would otherwise read keys of the next program
             ready = select.select([descriptor, self._end], [], [])[0]
             if self._end in ready:
                 return
@@ -214,6 +216,7 @@ class Resized:
             yield
         finally:
             self._busy = False
+        # drawing may itself be interrupted by another resize
         pending, self._pending = self._pending, []
         for call in pending:
             self.soon(call)

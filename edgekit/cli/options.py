@@ -37,6 +37,7 @@ missing = click.option(
     help="If a scale is missing in the calibration cache: error (the default), or fp16 "
     "for the layers that need it.",
 )
+# the callbacks give None for "not given": an empty list would win over the file's
 _outputs = click.option(
     "--outputs",
     multiple=True,
@@ -67,6 +68,7 @@ batch = click.option(
     "--batch", type=click.IntRange(min=1), help="Batch size where the model leaves it open (1)."
 )
 #: The key "parser".
+# flags have the default None: a flag that is not given leaves the file's value
 parser = click.option(
     "--parser",
     is_flag=True,
@@ -116,7 +118,7 @@ class _File(click.Path):
 FILE = _File(path_type=Path)
 
 
-def _has(ctx: click.Context | None, option: str) -> bool:
+def _has_option(ctx: click.Context | None, option: str) -> bool:
     """Returns True if the help of a command shows this option."""
     shown = [] if ctx is None else ctx.command.params
     return any(
@@ -139,7 +141,7 @@ class Output(_File):
         elif self._ending and not path.suffix:
             wrong = f"its name has no ending such as {self._ending}"
         if wrong:
-            of_run = _has(ctx, "--out") and param is not None and "--out" not in param.opts
+            of_run = _has_option(ctx, "--out") and param is not None and "--out" not in param.opts
             raise UsageError(
                 f"{param.opts[0] if param else '-o'} {path}: {wrong}",
                 hint=f"give the name of a file, FILE{self._ending}"
@@ -153,7 +155,7 @@ class _Folder(_File):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = super().convert(value, param, ctx)
-        of_file = _has(ctx, "-o")
+        of_file = _has_option(ctx, "-o")
         meant = of_file and path.suffix.lower() in (".ekb", ".html") and not path.is_dir()
         if meant or path.is_file():
             raise UsageError(
@@ -172,6 +174,7 @@ def combine(*decorators: Decorator) -> Decorator:
     """Combines several decorators."""
 
     def decorate(function: Any) -> Any:
+        # decorators apply from the bottom up, and the help lists the options from the top down
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
@@ -179,7 +182,7 @@ def combine(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-def _no_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
+def _refuse_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
     """Refuses a model if a configuration is required: a model names no board."""
     if api.is_builtin(config) or Path(config).suffix.lower() == ".onnx":
         raise UsageError(
@@ -209,11 +212,11 @@ def refuse_missing(file: str, kind: str) -> None:
     raise ConfigError([Problem("the file does not exist", file, hint)], code="config.missing")
 
 
-config = argument("config", "YAML configuration.", callback=_no_model)
+config = argument("config", "YAML configuration.", callback=_refuse_model)
 
 #: The argument of a command that also accepts a report document.
 config_or_report = argument(
-    "config", "YAML configuration, or the report.json of a run.", callback=_no_model
+    "config", "YAML configuration, or the report.json of a run.", callback=_refuse_model
 )
 
 
@@ -257,7 +260,9 @@ def parse_inputs(options: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _digest(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def _check_digest(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> str | None:
     if value is not None and not re.fullmatch("[0-9a-fA-F]{64}", value):
         raise UsageError(
             f"--trust {value!r} is no SHA-256, which has 64 hexadecimal digits",
@@ -283,7 +288,7 @@ _torch_options = combine(
     click.option(
         "--trust",
         metavar="SHA256",
-        callback=_digest,
+        callback=_check_digest,
         help="Run the pickle in a PyTorch file with this SHA-256.",
     ),
 )

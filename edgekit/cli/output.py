@@ -184,6 +184,7 @@ class Heartbeat:
     ) -> None:
         self._end.set()
         if self._thread is not None:
+            # the spinner must be gone before the result is printed
             self._thread.join()
 
     def _show(self) -> None:

@@ -159,7 +159,7 @@ class Questions:
     modes: str | None
     targets: str | None
 
-    def one(self, report: Path | None) -> str | None:
+    def given_option(self, report: Path | None) -> str | None:
         """Returns the given option (``report`` counts as an option).
 
         Raises:
@@ -220,6 +220,7 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     found = []
     devices = api.known_names("devices")
     for text in texts:
+        # from the right: a layer's name may have a "="
         layers, equals, device = text.rpartition("=")
         upper = device.strip().upper()
         # the configuration accepts Ultralytics' device names and notes it
@@ -235,7 +236,7 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     return found
 
 
-def _named(
+def _parse_named(
     option: str, texts: Iterable[str], read: Callable[[str], _Value], hint: str
 ) -> dict[str, _Value]:
     found = {}
@@ -257,12 +258,12 @@ def _named(
 
 def parse_bounds(texts: Iterable[str]) -> dict[str, float]:
     """Returns the bounds of "NAME=VALUE"."""
-    return _named("--bound", texts, float, "--bound latency_us=2000")
+    return _parse_named("--bound", texts, float, "--bound latency_us=2000")
 
 
 def parse_pools(texts: Iterable[str]) -> dict[str, int]:
     """Returns the pools of "NAME=SIZE"."""
-    return _named("--pool", texts, read_size, "--pool global_dram=64MiB")
+    return _parse_named("--pool", texts, read_size, "--pool global_dram=64MiB")
 
 
 def parse_names(option: str, text: str | None) -> list[str]:
@@ -323,7 +324,7 @@ def plan_command(
     json: bool,
     **settings: Any,
 ) -> None:
-    question = asked.one(report)
+    question = asked.given_option(report)
     if annotate is not None and (model is None or question not in (None, "--report")):
         raise UsageError("--annotate needs the plan of a model", hint="edgekit plan MODEL")
     if model is None:
@@ -361,6 +362,8 @@ def plan_command(
                 "min_loadable_layers": wanted.min_loadable,
                 "max_loadables": wanted.max_loadables,
                 "pools": parse_pools(wanted.pool),
+                # absolute: paths of a configuration are relative to its file, options to the
+                # current folder
                 "profile": None if profile is None else profile.absolute(),
                 "layer_info": None if layer_info is None else layer_info.absolute(),
             },
@@ -381,6 +384,7 @@ def plan_command(
 
 def _print(document: Any, json: bool) -> None:
     """Prints a plan, or the answer to a question about it."""
+    # by name, so that only the module of the text to print is imported
     kind = type(document).__name__
     if json:
         print_json(document)

@@ -331,10 +331,10 @@ def detect_command(
             f"{picture.file}  {picture.width}x{picture.height}  "
             f"{counted(len(picture.objects), 'object')}"
         )
-        for one in picture.objects:
-            left, top, right, bottom = one.box
-            name = one.text or one.name or f"class {one.number}"
-            print(f"  {name}  {one.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
+        for thing in picture.objects:
+            left, top, right, bottom = thing.box
+            name = thing.text or thing.name or f"class {thing.number}"
+            print(f"  {name}  {thing.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
         print(f"  drawn to {picture.drawn}")
     say_notes(found)
 
@@ -512,6 +512,7 @@ def _print_comparison(report: Report | Plans, *, json: bool, quiet: bool) -> Non
         for line in lines:
             click.echo(line, err=True)
     if error is not None:
+        # the report, which is printed, has the comparison
         error.printed = json
         raise error
 

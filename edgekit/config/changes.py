@@ -88,7 +88,7 @@ def read_changes(text: str, config: Config) -> Changes:
                 f"{change!r} is not a valid change", code="plan.what-if", hint=_known_changes()
             )
         try:
-            _read(changes, word, rest, before)
+            _read_change(changes, word, rest, before)
         except ValueError:
             raise UsageError(
                 f"{change!r} is not a valid change",
@@ -98,7 +98,7 @@ def read_changes(text: str, config: Config) -> Changes:
     return changes
 
 
-def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) -> None:
+def _read_change(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) -> None:
     """Adds a change to others; ``before`` are the configuration's pins.
 
     Raises:
@@ -110,9 +110,10 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
     if not rest or (word == "pin" and not first) or (word == "gpu" and rest not in ("yes", "no")):
         raise ValueError(rest)
     if word in ("pin", "unpin"):
+        # the option replaces the file's whole list, so it begins with the file's pins
         pins = before if placement.pin is None else placement.pin
         added = [*pins, {"layers": first, "device": last}]
-        placement.pin = added if word == "pin" else _unpinned(pins, rest)
+        placement.pin = added if word == "pin" else _without_pin(pins, rest)
     elif word == "mode":
         changes.power_mode = rest
     elif word in ("precision", "target"):
@@ -135,7 +136,7 @@ def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) 
             placement.pools[name] = read_size(value)
 
 
-def _unpinned(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
+def _without_pin(pins: list[dict[str, str]], layers: str) -> list[dict[str, str]]:
     remaining = [pin for pin in pins if pin["layers"] != layers]
     if len(remaining) == len(pins):
         written = ", ".join(pin["layers"] for pin in pins) or "there are none"

@@ -103,7 +103,7 @@ def load_config(path: str | Path) -> Config:
         raise ConfigError([problem], code="config.missing") from None
     except UnicodeDecodeError as error:
         refuse_foreign(path)
-        what, hint = _encoding(error)
+        what, hint = _describe_encoding(error)
         problem = Problem(what, str(path), hint)
         raise ConfigError([problem], code="config.syntax") from None
     except OSError as error:
@@ -116,7 +116,7 @@ def load_config(path: str | Path) -> Config:
         raise
 
 
-def _encoding(error: UnicodeDecodeError) -> tuple[str, str]:
+def _describe_encoding(error: UnicodeDecodeError) -> tuple[str, str]:
     """Returns the encoding of a file that is not UTF-8 text, and the remedy."""
     data = error.object
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -142,6 +142,7 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         kind = "empty" if document.value is None else "not a mapping of keys"
         hint = "start with: version: 1"
         raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
+    # `edgekit tune` writes only these sections, for a whole configuration
     if "placement" in document.value and set(document.value) <= _TUNED:
         shown = ", ".join(document.value)
         message = f"this is not a whole configuration, but sections of one: {shown}"
@@ -157,8 +158,10 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         file = ConfigFile.model_validate(value)
     except ValidationError as error:
         faults = _most_specific(error.errors(include_url=False))
+        # a scalar that the parser refused is among `document.problems` already
         news = [f for f in faults if not isinstance(f["input"], RefusedScalar)]
         problems += _without_cascades([_state_fault(document, fault, news) for fault in news])
+    # not validators of the schema: those of a whole model do not run after the fault of a key
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_position))
@@ -170,6 +173,7 @@ def _position(problem: Problem) -> tuple[int, ...]:
     numbers = problem.where.rsplit(":", 2)[1:]
     if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
         return tuple(map(int, numbers))
+    # after every line of a file
     return (1 << 30,)
 
 
@@ -260,12 +264,14 @@ def _state_fault(document: YamlDocument, error: ErrorDetails, faults: list[Error
 
 def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
     where, key = document.where(path), str(path[-1])
+    # before similar keys: a key of an earlier version has a successor
     if shown in removed.KEYS:
         return _Fault(Problem(f"key '{shown}' no longer exists", where, removed.KEYS[shown]))
     known = _known_keys(path[:-1])
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if "onnx" in known and key.lower() in _FILE_KEYS:
         near = ["onnx"]
+    # a key of a section at the top level, as often with the wrong indentation
     if not near and len(path) == 1:
         near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
     meant = near[0] if near else ""
@@ -311,6 +317,7 @@ def fault_text(error: ErrorDetails) -> tuple[str, str]:
 def _choices(error: ErrorDetails) -> list[str]:
     """Returns the values of a "literal_error" that are allowed; pydantic has them as a text."""
     expected = error["ctx"]["expected"]
+    # "'a', 'b' or 'c'"
     return re.findall(r"'([^']*)'", expected) or [expected]
 
 
@@ -325,6 +332,7 @@ def _list_hint(value: Any, loc: tuple[str | int, ...], found: str) -> str:
     """Returns the hint for a value that should be a list: the list to write."""
     if isinstance(value, dict) and value and loc[-1] == "pin":
         name, device = next(iter(value.items()))
+        # as in {conv1: DLA}, a mapping instead of a list of pins
         device = device if device in DEVICES else "DLA"
         return f'write [{{layers: "{name}", device: {device}}}]'
     return f"write [{value}]" if found else ""
@@ -344,6 +352,7 @@ def _path_in(document: YamlDocument, loc: tuple[str | int, ...]) -> tuple[str | 
     path: tuple[str | int, ...] = ()
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
+        # a part that the file does not have is a union member's name, unless it is a missing key
         if document.knows((*path, part)) or (
             last and document.knows(path) and isinstance(part, str) and part in _known_keys(path)
         ):
@@ -376,6 +385,7 @@ def _section(path: Place) -> type[BaseModel] | None:
     mapping = _field(tuple(names[:-1])) if len(names) > 1 else None
     if mapping is None or typing.get_origin(mapping.annotation) is not dict:
         return None
+    # dict[str, Section]: the values are sections
     return next(_sections(typing.get_args(mapping.annotation)[1]), None)
 
 
@@ -471,6 +481,7 @@ def rebased(config: Config, folder: Path) -> dict[str, object]:
     """
     values = dict(copy.deepcopy(config.document.value))
     old, new = config.folder.resolve(), folder.resolve()
+    # also for a function, whose module stays beside the file
     if old == new:
         return values
     for place, path in paths_in(config.file):
@@ -488,6 +499,7 @@ def rebased(config: Config, folder: Path) -> dict[str, object]:
         for key in place[:-1]:
             inner = inner[key]
         # unexpanded, it may have ${ENV}
+        # normpath would take "${DIR}/.." for a folder and its parent
         moved = os.path.join(os.path.relpath(old, new), inner[place[-1]])
         inner[place[-1]] = moved if "${" in moved else os.path.normpath(moved)
     return values
@@ -520,6 +532,7 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
     given = _plain_values(options)
     placement = given.get("placement")
     if isinstance(placement, dict) and placement.get("gpu") is False:
+        # without the GPU there is no fallback, so only loadables can be built
         given = _merge({"build": {"mode": "standalone"}}, given)
     if isinstance(source, Config):
         config = source
@@ -547,10 +560,16 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def _model_config(path: str, given: dict[str, Any]) -> Config:
+    # a trusted pickle may have any extension
     trusted = isinstance(given.get("model"), dict) and bool(given["model"].get("trust"))
-    torch = _torch_source(path, trusted)
+    torch: Literal["python", "pt2"] | None = None
+    if is_factory(path) and not Path(path).exists():
+        torch = "python"
+    elif is_torch_file(Path(path), trusted=trusted):
+        torch = "pt2"
     if parse_builtin(path) is None and torch is None:
         refuse_foreign(Path(path))
+    # a wrong path is the likelier mistake than a missing board
     if "target" not in given:
         if parse_builtin(path) is None and torch is None and not Path(path).exists():
             raise missing_model(path)
@@ -568,16 +587,9 @@ def _model_config(path: str, given: dict[str, Any]) -> Config:
     return _apply_options(YamlDocument(path, base, {}, ()), Path(), given)
 
 
-def _torch_source(path: str, trusted: bool) -> Literal["python", "pt2"] | None:
-    """Returns the key of "model" for a PyTorch network; None for another model."""
-    if is_factory(path) and not Path(path).exists():
-        return "python"
-    return "pt2" if is_torch_file(Path(path), trusted=trusted) else None
-
-
 def _apply_options(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Config:
     merged = _merge(document.value, given)
-    paths = document.given | frozenset(_leaves(given))
+    paths = document.given | frozenset(_option_paths(given))
     file = document.value if document.file is None else document.file
     changed = dataclasses.replace(document, value=merged, given=paths, file=file)
     # checked first: only values of the schema can be written as YAML
@@ -585,10 +597,12 @@ def _apply_options(document: YamlDocument, folder: Path, given: dict[str, Any]) 
     return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))
 
 
-def _leaves(values: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _option_paths(
+    values: Mapping[str, object], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, (*path, key))
+            yield from _option_paths(value, (*path, key))
         else:
             yield (*path, key)
 
@@ -625,7 +639,9 @@ def _plain_list(value: Any) -> Any:
         return value.tolist()
     if not isinstance(value, list | tuple):
         return value
-    return [_plain_values(one) if isinstance(one, Mapping) else _plain_list(one) for one in value]
+    return [
+        _plain_values(item) if isinstance(item, Mapping) else _plain_list(item) for item in value
+    ]
 
 
 def _merge(base: Mapping[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class YamlDocument:
 
         A value in ``given`` is not from the file: its place is the option.
         """
+        # the nearest option above the key
         for end in range(len(path), 0, -1):
             if path[:end] in self.given:
                 return f"option {'.'.join(map(str, path[:end]))}"
@@ -139,6 +140,7 @@ class _PositionReader:
                 self.problems.append(Problem("a key must be a plain name", self.place(key_node)))
                 continue
             key = str(key_node.value)
+            # YAML libraries keep the last one silently
             if key in result:
                 self.problems.append(
                     Problem(
@@ -156,10 +158,12 @@ class _PositionReader:
 
     def scalar(self, node: yaml.Node) -> Any:
         text = str(node.value)
+        # quotes or a block make it a text
         if getattr(node, "style", None) or node.tag == "tag:yaml.org,2002:binary":
             return text
         if text in ("", "~", "null"):
             return None
+        # only these: YAML 1.1's yes, no, on and off are texts here, as in YAML 1.2
         if text in ("true", "false"):
             return text == "true"
         if _AMBIGUOUS.match(text):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# pixels of a side
 _LARGEST = 1 << 16
 Pixels = Annotated[int, Field(ge=1, le=_LARGEST)]
 Sides = Annotated[list[Pixels], Field(min_length=2, max_length=2)]
@@ -84,6 +85,7 @@ FilePath = Annotated[str | None, IsPath()]
 class Section(BaseModel):
     """A mapping with known keys only."""
 
+    # strict: a text such as "3" must not silently become a number
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -336,6 +338,7 @@ class BuildSection(Section):
 
     @model_validator(mode="after")
     def _check_compared(self) -> BuildSection:
+        # only detailed layer information names devices and formats
         if self.strict and self.profiling_verbosity != "detailed":
             raise ValueError(
                 "strict compares the engine, which needs profiling_verbosity: detailed"
@@ -347,6 +350,7 @@ class ContainerSection(Section):
     """A container on the board in which the loader runs (`docker run`)."""
 
     image: str = Field(
+        # without a leading "-", which docker would take for an option
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$",
         description="Container image; it must be on the board or available to its docker.",
         examples=["nvcr.io/nvidia/l4t-tensorrt:r10.3.0-runtime"],
@@ -434,6 +438,7 @@ class BoardSection(Section):
     key: FilePath = Field(None, description="Private key file; `${ENV}` is expanded.")
     host_key: str | None = Field(
         None,
+        # 32 bytes in base64; OpenSSH leaves the padding out
         pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$",
         description="Pinned host key: `SHA256:` and 43 characters, as `ssh-keyscan HOST | "
         "ssh-keygen -lf -` prints it.",
@@ -468,6 +473,7 @@ class ReleaseSection(Section):
     @model_validator(mode="after")
     def _check_time(self) -> ReleaseSection:
         if self.valid_until is not None:
+            # the pattern accepts 31 February; fromisoformat knows "Z" only from Python 3.11 on
             datetime.fromisoformat(self.valid_until.replace("Z", "+00:00"))
         return self
 
@@ -502,6 +508,7 @@ class DeploySection(Section):
         default_factory=list,
         description="Boards to deploy to; an embedded loopback board when empty.",
     )
+    # at least the release that serves and the one to roll back to
     keep: int = Field(3, ge=2, le=100, description="How many releases a board keeps.")
     health: HealthSection = Field(
         default_factory=HealthSection, description="Limits that a release must meet on a board."
@@ -524,6 +531,7 @@ class DeploySection(Section):
 class BenchSection(Section):
     """How the benchmark measures: trtexec's method, its option in brackets."""
 
+    # the defaults of trtexec: --warmUp=200, --duration=3, --iterations=10
     warmup_ms: float = Field(
         200, ge=0, le=600_000, description="Warm up at least this long (--warmUp)."
     )
@@ -629,7 +637,7 @@ class PluginOutput(Section):
 
     @field_validator("shape")
     @classmethod
-    def _expressions(cls, value: list[int | str]) -> list[int | str]:
+    def _check_expressions(cls, value: list[int | str]) -> list[int | str]:
         for size in value:
             if isinstance(size, str):
                 parse_size(size)
@@ -699,13 +707,14 @@ class PluginSection(Section):
         return self.operator.rpartition("::")[2]
 
 
-def _operator_alone(value: Any) -> Any:
+def _as_plugin(value: Any) -> Any:
+    # a name alone: the board's TensorRT brings the plugin
     return {"operator": value} if isinstance(value, str) else value
 
 
 PluginItem = Annotated[
     PluginSection,
-    BeforeValidator(_operator_alone, json_schema_input_type=str | PluginSection),
+    BeforeValidator(_as_plugin, json_schema_input_type=str | PluginSection),
 ]
 
 
@@ -753,12 +762,12 @@ class BucketsSection(Section):
     )
 
 
-def _axis(text: str) -> str:
+def _check_axis(text: str) -> str:
     parse_axis(text)
     return text
 
 
-def _picture_size(text: str) -> str:
+def _check_picture_size(text: str) -> str:
     sides = text.split("x")
     if len(sides) != 2 or not all(s.isdecimal() and 1 <= int(s) <= _LARGEST for s in sides):
         raise ValueError("give HEIGHTxWIDTH, such as 640x960, or {input: [1, 3, 640, 960]}")
@@ -770,7 +779,7 @@ def _form(value: object) -> str:
     if isinstance(value, dict | Section):
         return "mapping"
     if isinstance(value, list | tuple):
-        ranges = value and all(isinstance(one, dict | Section) for one in value)
+        ranges = value and all(isinstance(item, dict | Section) for item in value)
         return "ranges" if ranges else "list"
     return "text" if isinstance(value, str) else "size"
 
@@ -796,7 +805,7 @@ def _buckets_form(value: object) -> str:
 _AxisRange = Annotated[
     str,
     Field(json_schema_extra={"pattern": r"^[0-9]+[.][.]([0-9]+[.][.])?[0-9]+$"}),
-    AfterValidator(_axis),
+    AfterValidator(_check_axis),
 ]
 Axis = Annotated[
     Annotated[Dimension, Tag("size")] | Annotated[_AxisRange, Tag("text")],
@@ -812,6 +821,7 @@ Shape = Annotated[
         AfterValidator(parse_shape),
         Tag("text"),
     ],
+    # the kind by the value's form: a plain union would report the faults of every member
     Discriminator(_shape_form),
 ]
 Values = Annotated[
@@ -829,7 +839,7 @@ Bucket = Annotated[
     Annotated[
         str,
         Field(json_schema_extra={"pattern": r"^[0-9]+x[0-9]+$"}),
-        AfterValidator(_picture_size),
+        AfterValidator(_check_picture_size),
         Tag("text"),
     ]
     | Annotated[dict[str, list[Dimension]], Field(min_length=1), Tag("mapping")],
@@ -887,7 +897,7 @@ class _Source(Section):
 
     @field_validator("plugins")
     @classmethod
-    def _one_each(cls, value: list[PluginSection]) -> list[PluginSection]:
+    def _check_unique_plugins(cls, value: list[PluginSection]) -> list[PluginSection]:
         names = [plugin.operator for plugin in value]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise ValueError(f"{twice!r} is listed twice")
@@ -1044,6 +1054,7 @@ class ModelSection(_Source):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two networks have the name '{twice}'")
         rated = sum(network.rate_hz is not None for network in self.networks)
+        # the timetable repeats after the hyperperiod of all rates: without a rate there is none
         if rated not in (0, len(names)):
             raise ValueError("give every network a 'rate_hz', or none")
         return self
@@ -1092,6 +1103,7 @@ class PoolsSection(Section):
     def _check_powers(self) -> PoolsSection:
         for name in ("managed_sram", "local_dram", "global_dram"):
             value = getattr(self, name)
+            # the guide requires it of all DLA memory pools; a power of two has a single bit
             if value is not None and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, got {value}")
         return self
@@ -1159,6 +1171,8 @@ class PlacementSection(Section):
     def _check_core_limit(cls, value: int) -> int:
         most = loadables_per_core()
         if value > most:
+            # as pydantic's own limit would: the number comes from a file, which is read only when
+            # needed
             raise PydanticCustomError(
                 "less_than_equal", "Input should be less than or equal to {le}", {"le": most}
             )
@@ -1196,6 +1210,7 @@ class AccuracySection(Section):
         "`labels/`: mAP50 and mAP50-95 are noted.",
         examples=["digits.npz", "data.yaml"],
     )
+    # 0.25 is the usual score above which a detector's objects count (``detection.score``)
     scores: float = Field(
         0.95,
         ge=0,
@@ -1287,13 +1302,14 @@ class ConfigFile(Section):
 
     @field_validator("target")
     @classmethod
-    def _board(cls, name: str) -> str:
+    def _canonical_board(cls, name: str) -> str:
         """Returns the board's own name if its words are in another order."""
+        # an unknown name stays as it is: the loader reports it with the other errors
         return match_words(name) or name
 
     @field_validator("tensorrt")
     @classmethod
-    def _release(cls, text: str | None) -> str | None:
+    def _canonical_release(cls, text: str | None) -> str | None:
         """Returns the release's standard spelling; an unknown release is refused later."""
         with suppress(UsageError):
             return None if text is None else parse_release(text)

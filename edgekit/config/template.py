@@ -89,13 +89,17 @@ def write_template(
     path = output or Path(f"{name}.yaml")
     shapes, head, data = "", "", _DATA
     if given is not None:
-        source = f"builtin: {_quoted(given[0])}" + (f"\n  seed: {given[1]}" if given[1] else "")
+        source = f"builtin: {_yaml_scalar(given[0])}" + (
+            f"\n  seed: {given[1]}" if given[1] else ""
+        )
     else:
         file = Path(model)
+        # relative to the configuration, so that both can be moved together; realpath, since ".."
+        # after a link leads elsewhere
         relative = Path(os.path.relpath(os.path.realpath(file), path.resolve().parent))
-        source = f"onnx: {_quoted(relative.as_posix())}"
+        source = f"onnx: {_yaml_scalar(relative.as_posix())}"
         shapes, sizes = _open_shapes(file, batch)
-        found = _head(file, sizes)
+        found = _recognised_head(file, sizes)
         if found is not None:
             usual = head_pictures(found)
             head = f"\n  head: auto              # {found.family}: decoded after the network"
@@ -107,6 +111,7 @@ def write_template(
             where=model,
             hint="export the model with a dynamic batch, or leave --batch out",
         )
+    # before `path.exists()`, whose hint --force would destroy the model
     if given is None and os.path.realpath(path) == os.path.realpath(model):
         raise UsageError(
             "the configuration would overwrite the model",
@@ -140,12 +145,12 @@ def _open_shapes(file: Path, batch: int | None) -> tuple[str, dict[str, list[int
         shapes[name] = [size or usual for size, usual in zip(own, proposed, strict=True)]
     if all(sizes and None not in sizes for sizes in found.values()):
         return f"\n  batch: {batch or 1}                # the file leaves the batch open", shapes
-    entries = ", ".join(f"{_quoted(name)}: {sizes}" for name, sizes in shapes.items())
+    entries = ", ".join(f"{_yaml_scalar(name)}: {sizes}" for name, sizes in shapes.items())
     why = f"# the file leaves these sizes open: set them ({proposal.rule})"
     return f"\n  {why}\n  shapes: {{{entries}}}", shapes
 
 
-def _head(file: Path, shapes: Mapping[str, Sequence[int]]) -> Head | None:
+def _recognised_head(file: Path, shapes: Mapping[str, Sequence[int]]) -> Head | None:
     """Returns the head that edgekit recognises; None for a file that does not load without more
     settings.
     """
@@ -157,7 +162,7 @@ def _head(file: Path, shapes: Mapping[str, Sequence[int]]) -> Head | None:
     return found.head if isinstance(found, Recognised) else None
 
 
-def _quoted(text: str) -> str:
+def _yaml_scalar(text: str) -> str:
     """Returns ``text`` as a YAML scalar."""
     if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text not in ("true", "false", "null"):
         return text

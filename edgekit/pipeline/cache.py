@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# The content-addressed cache: the result of a step under the digest of all its inputs.
-#
 # ``steps/<step>/<key>.json`` holds a step's result; ``blobs/<2 hex>/<sha256>`` holds bytes that
 # results refer to. Everything is written under a temporary name and renamed: an interrupted step
 # leaves no file that looks complete.
@@ -57,6 +55,7 @@ T = TypeVar("T")
 # size in bytes up to which mapping a file is slower than reading it
 _READ = 64 << 10
 _MOST_HASHED = 4 << 30  # bytes of a data file; hashing more takes longer than edgekit's reading
+# endings of the files that a result may depend on
 _KINDS = (".py", ".yaml", ".j2", ".css", ".js")
 
 
@@ -105,18 +104,19 @@ def _code_stamp() -> str:
     stamps = []
     for file, _ in _code_files():
         facts = os.stat(file)
+        # a file renamed over another may have its size and time, but has another inode
         stamps.append((file, facts.st_size, facts.st_mtime_ns, facts.st_ino))
     return json_digest(stamps)
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
-    """The versions of the libraries that compute for edgekit."""
-    versions = []
+def library_versions() -> Mapping[str, str]:
+    """Returns the versions of the installed libraries that compute for edgekit, by name."""
+    versions = {}
     for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
-            versions.append(f"{name}={version(name)}")
-    return tuple(versions)
+            versions[name] = version(name)
+    return versions
 
 
 class Cache:
@@ -146,7 +146,7 @@ class Cache:
         if not isinstance(code, str):
             code = _code_digest()
             self.put("code", stamp, code)
-        return code, *_versions()
+        return code, *(f"{name}={number}" for name, number in library_versions().items())
 
     def get(self, step: str, key: str) -> Any | None:
         """Returns a stored result; None if it is absent or damaged."""
@@ -180,6 +180,7 @@ class Cache:
         """Stores a blob unless it is there."""
         path = self.blob_path(digest)
         size = len(data) if isinstance(data, bytes) else data.nbytes
+        # a blob cut short by a power failure is written again
         if path.exists() and path.stat().st_size == size:
             return
         with write_atomically(path) as temporary, temporary.open("wb") as file:
@@ -215,6 +216,8 @@ class Cache:
             data = self.blob_path(digest).read_bytes()
         except OSError:
             raise LookupError(digest) from None
+        # these bytes run or are signed, so they are hashed; `array` maps gigabytes and compares
+        # sizes
         if hashlib.sha256(data).hexdigest() != digest:
             raise LookupError(digest)
         return data
@@ -241,6 +244,7 @@ class Cache:
             return np.frombuffer(data, kind).reshape(shape)
         if not path.exists() or path.stat().st_size != expected:
             raise LookupError(digest)
+        # mmap(2) refuses a length of 0
         if not expected:
             return np.zeros(shape, kind)
         return map_array(path, kind, shape)
@@ -345,6 +349,7 @@ def store_model(cache: Cache, model: Model, base: Model | None = None) -> Stored
     """
     from edgekit.network.model import weight_digests
 
+    # deterministic, since the digest of the bytes is the blob's name
     proto = model.proto.SerializeToString(deterministic=True)
     graph = hashlib.sha256(proto).hexdigest()
     cache.put_blob(graph, proto)
@@ -477,6 +482,7 @@ def path_identity(path: Path) -> str:
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())
         stats = [(p.relative_to(path).as_posix(), p.stat()) for p in files]
+        # a folder of images may hold gigabytes: the contents are not read
         return json_digest([[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats])
     if not path.is_file():
         return "missing"

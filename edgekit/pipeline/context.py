@@ -57,7 +57,7 @@ class Session:
     def withdraw(self, note: str) -> None:
         """Removes an outdated note for good: cached results add their own notes again."""
         self._withdrawn.add(note)
-        self.notes = [one for one in self.notes if one != note]
+        self.notes = [noted for noted in self.notes if noted != note]
 
     def detail(self, text: str) -> None:
         """Reports the time of parts of the work, on request."""
@@ -163,6 +163,7 @@ class Context:
         """Returns a value of the context, or a section of the configuration, as a key."""
         if name in _FIELDS:
             return getattr(self, name)
+        # sections hold dicts and lists, so they have no hash: their text is the key
         return repr(functools.reduce(getattr, name.split("."), self.file))
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
@@ -201,6 +202,7 @@ class Context:
             document = write(compute())
             noted = tuple(note for note in self.session.notes if note not in before)
             self.cache.keep(step, self.cache.key(step, *parts), _StepResult(document, noted))
+            # read back, so that a computed result equals a cached one
             result = read(kind, document)
         return result
 
@@ -211,10 +213,11 @@ class Context:
         if found is None:
             return None
         self.note(*found.notes)
+        # the key has the digest of edgekit's code, so this very class wrote the document
         return read(kind, found.result)
 
 
-_FIELDS = {"cut_by", *(one.name for one in fields(Context))}
+_FIELDS = {"cut_by", *(item.name for item in fields(Context))}
 
 
 class Computed(Generic[P, R]):
@@ -230,15 +233,20 @@ class Computed(Generic[P, R]):
     def __call__(self, context: Context, *args: P.args, **kwargs: P.kwargs) -> R:
         """Returns the result, computed once, and adds the notes of its computation."""
         key = (self.function, args, *kwargs.items())
+        # first by the context itself: the values of `depends` are costly texts
         kept = context.own.get(key)
         if kept is None:
-            kept = context.own[key] = self._shared(context, key, args, kwargs)
+            kept = context.own[key] = self._look_up_shared(context, key, args, kwargs)
         context.note(*kept[1])
         result: R = kept[0]
         return result
 
-    def _shared(self, context: Context, key: tuple[Any, ...], args: Any, kwargs: Any) -> _Kept:
+    def _look_up_shared(
+        self, context: Context, key: tuple[Any, ...], args: Any, kwargs: Any
+    ) -> _Kept:
+        # without `depends` only the context's own results have it
         results = context.session.results if self.depends else {}
+        # a forced context must not get a result that was read from the cache
         place = (*key, context.force, *map(context.value, self.depends))
         if place not in results:
             before = list(context.session.notes)

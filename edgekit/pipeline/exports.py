@@ -54,6 +54,7 @@ from edgekit.reports.node_notes import frame_time, node_notes
 from edgekit.reports.schema import Report
 from edgekit.text import counted
 
+# notes of a file that are shown
 _NOTED = 8
 
 
@@ -142,6 +143,8 @@ def trace(
             for path in files.nsys
         ]
         sources += profiled
+        # tegrastats writes local time without its zone, which an nsys export of the same board
+        # knows
         offsets = (source.export.local_offset_s for source in profiled)
         offset = next((seconds for seconds in offsets if seconds is not None), None)
         sources += _foreign_sources(files, context, placed, notes, offset)
@@ -183,7 +186,7 @@ def _module_totals(
             net,
             layer_times(traces[0]),
             measured_parts(traces[0], BOARD_MEASURED),
-            {one.name for one in booked if not one.predicted_us},
+            {layer.name for layer in booked if not layer.predicted_us},
         )
     return list(planned_modules(placed, net, judgement(context), context.target, measured))
 
@@ -196,6 +199,7 @@ def _edgekit_sources(
     notes: list[str],
 ) -> list[TraceSource]:
     """Returns the trace sources of edgekit's own measurements and predictions."""
+    # a file that the user names wins over the run's own measurement
     if files.bench is not None:
         found, name = read_trace_or_bench(files.bench)
         about["name"] = name or about["name"]
@@ -242,12 +246,12 @@ def _foreign_sources(
     if files.tegrastats is not None:
         rails = context.target.rails if context is not None else None
         monitor = read_tegrastats(files.tegrastats, rails=rails, utc_offset_s=utc_offset_s)
-        said = (warning for warning in monitor.warnings if warning != FIRST_LOAD)
-        notes += [f"{files.tegrastats.name}: {one}" for one in said]
+        warnings = (warning for warning in monitor.warnings if warning != FIRST_LOAD)
+        notes += [f"{files.tegrastats.name}: {warning}" for warning in warnings]
         if context is not None:
             reason, differences = compare_with_target(monitor, context.target)
             reasons = [f"from another board: {reason}"] if reason else differences
-            notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
+            notes += [f"{files.tegrastats.name}: {reason}" for reason in reasons]
         processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
         wall = monitor_wall(monitor)
         start = min((sample.t_s for sample in monitor.samples), default=0.0)
@@ -318,6 +322,7 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
             "this is the model file itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    # the placed nodes are then not those of the file
     if source is None or used_rewrites(context).applied or cut_outputs(context):
         save_annotated(model(context), path, notes, about)
     else:

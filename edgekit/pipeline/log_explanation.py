@@ -64,7 +64,8 @@ def _compare_with_model(
 ) -> LogComparison:
     from edgekit.pipeline.named_check import check_named
 
-    precision = next((one for one in ("int8", "fp16") if one in log.precisions), None)
+    # a build that allows INT8 allows FP16, too: the lowest is the user's choice
+    precision = next((name for name in ("int8", "fp16") if name in log.precisions), None)
     given.setdefault("precision", precision)
     given.setdefault("tensorrt", log.tensorrt or None)
     result = check_named(model, on_note=on_note, **given)

@@ -94,6 +94,7 @@ def measured_scales(context: Context, save: Path | None) -> MeasuredScales:
     named = named_scales(found, made)
     written = None
     if save is not None:
+        # for the file before and after the rewrites: the user may build either
         cache = cache_for_both(found, made, came, context.tensorrt)
         write_cache(cache, save)
         none = sum(not scale for scale in cache.scales.values())

@@ -92,7 +92,8 @@ def check_models(
         from edgekit.pipeline.outputs import check_outputs
 
         check_outputs(
-            {"the model": Path(models[0])} | {f"the model {one}": Path(one) for one in models[1:]},
+            {"the model": Path(models[0])}
+            | {f"the model {name}": Path(name) for name in models[1:]},
             {"SARIF": sarif, "Markdown": markdown},
         )
     results: list[CheckResult] = []
@@ -101,6 +102,7 @@ def check_models(
         try:
             results.append(check_named(model, **options))
         except EdgekitError as error:
+            # one wrong file does not hide the checks of the others
             failures.append(error)
             # a place in the model's file, as in "model.onnx:3:1", names it already
             names_model = error.where == model or error.where.startswith(f"{model}:")
@@ -190,6 +192,7 @@ def check_named(
         from edgekit.targets.jetpack import tensorrt_of_jetpack
 
         release = tensorrt_of_jetpack(opened.file.target, jetpack)
+        # JetPack names the TensorRT by the board, which only the configuration knows
         opened = open_config(opened, tensorrt=release)
     with Pipeline(opened) as pipeline:
         return pipeline.check_result(on_note)
@@ -209,7 +212,9 @@ def _given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in options.items():
         section = value._asdict() if isinstance(value, ModelPart) else value
         if isinstance(section, Mapping):
-            yield from ((f"{key}.{name}", one) for name, one in section.items() if one is not None)
+            yield from (
+                (f"{key}.{name}", item) for name, item in section.items() if item is not None
+            )
         elif value is not None:
             yield key, value
 
@@ -219,12 +224,13 @@ def _has_type(value: object, kind: Any) -> bool:
     if get_origin(kind) is Mapping:
         keys, values = get_args(kind)
         return isinstance(value, Mapping) and all(
-            _has_type(key, keys) and _has_type(one, values) for key, one in value.items()
+            _has_type(key, keys) and _has_type(item, values) for key, item in value.items()
         )
     if get_origin(kind) is Sequence:
         (values,) = get_args(kind)
-        return isinstance(value, list | tuple) and all(_has_type(one, values) for one in value)
+        return isinstance(value, list | tuple) and all(_has_type(item, values) for item in value)
     if kind is int:
+        # True is an int, too
         return type(value) is int and value > 0
     return isinstance(value, kind)
 
@@ -254,6 +260,7 @@ def _check_file(
         plugins=given.get("model.plugins", ()),
         scales=given.get("calibration.cache"),
         parser=given.get("parser", False),
+        # as through a configuration: a strongly typed release gets Q/DQ nodes
         lowers=True,
         on_note=on_note,
     )

@@ -53,6 +53,7 @@ def plan_networks(
             hint="use edgekit.plan (edgekit plan), or list several under model.networks",
         )
     names = [network.name for network in file.model.networks]
+    # refuses rates that repeat too rarely before anything is loaded
     frames_per_hyperperiod({network.name: network.rate_hz for network in file.model.networks})
     steps = StepLog([*names, "plan"], progress or SilentProgress())
     cache = cache or Cache()
@@ -88,6 +89,7 @@ def plan_networks(
             progress=lambda done, total: steps.progress.update(done, total, "scheduling"),
         )
         step.detail = counted(len(members), "network")
+    # a note that concerns several networks comes once for each, with its name
     notes = dict.fromkeys(
         f"{name}: {note}"
         for name, context in zip(names, contexts, strict=True)
@@ -125,12 +127,12 @@ def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:
 def _config_of_one(config: Config, number: int) -> Config:
     """Returns the configuration of a single network."""
     file = config.file
-    own = file.model.networks[number]
+    network = file.model.networks[number]
     keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "cut", "plugins")
-    model = file.model.model_copy(update={"networks": [], **{k: getattr(own, k) for k in keys}})
-    precision = own.precision or file.precision
-    one = file.model_copy(update={"model": model, "precision": precision})
-    return dataclasses.replace(config, file=one)
+    model = file.model.model_copy(update={"networks": [], **{k: getattr(network, k) for k in keys}})
+    precision = network.precision or file.precision
+    single = file.model_copy(update={"model": model, "precision": precision})
+    return dataclasses.replace(config, file=single)
 
 
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:
@@ -138,6 +140,7 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
     check_plugins(context)
     require_parse(context)
     pins = config.file.placement.pin
+    # the placement refuses a pin that matches no layer, and a common pin need not match everywhere
     common = [pin for pin in pins if layers_matching(network(context), pin.layers)]
     options = shared_options(config.file, (*common, *own.pin))
     return NetworkRequest(

@@ -87,7 +87,7 @@ def check_outputs(
     for what, given in read.items():
         # Path.resolve() fails on a link that leads to itself
         taken.setdefault(Path(os.path.realpath(given)), what)
-    folders = {one: what for one, what in taken.items() if one.is_dir()}
+    folders = {path: what for path, what in taken.items() if path.is_dir()}
     for what, path in outputs.items():
         if path is None:
             continue

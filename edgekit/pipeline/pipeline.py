@@ -203,6 +203,7 @@ class Pipeline:
         if "deploy" in self.log.names:
             self.boards.begin()  # a board's error is raised when the board is used
         if "plan" in self.log.names:
+            # wrong options are refused before the model is loaded
             check_requested(self.context)
         if "calibrate" in self.log.names:
             check_configuration(self.context)
@@ -250,6 +251,7 @@ class Pipeline:
 
         section = self.file.rewrite
         choose_rewrites(section.enable, section.disable, section.allow_approx)
+        # unwritable files are refused before the search
         check_config_outputs(self.config, {"the rewritten model": save, "the record": record})
         # here the DLA counts, not a plan
         self.context = replace(self.context, weighs=False)
@@ -257,6 +259,7 @@ class Pipeline:
             *required_steps(
                 "check",
                 "rewrite",
+                # without a check's suggestions: they need the search that the next step does anyhow
                 check=lambda run, record: record_check(run, record, verdict(run.context)),
             )
         )
@@ -370,6 +373,7 @@ class Pipeline:
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
 
+        # a day in the past is refused before the build
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
         check_config_outputs(self.config, {"the bundle": full}, makes_folders=True)
@@ -399,6 +403,7 @@ class Pipeline:
             self.boards.begin()
             bundle = read_bundle(self.context, file)
             for client in self.boards.clients():
+                # a bundle that one board cannot run is refused before any board is changed
                 check_bundle(self.boards, client, bundle.manifest)
 
             def install(run: Run, record: StepRecord) -> Run:
@@ -408,7 +413,7 @@ class Pipeline:
                 return replace(run, found=replace(run.found, deploy=tuple(found)))
 
             offered = (bundle.digest, bundle)
-            steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploying(install)
+            steps = [_dry_run_step(lambda *_: offered)] if dry_run else _deploy_step_with(install)
         releases = self._run(*steps).found.deploy
         return Deployed(dry_run, tuple(self.log.done), tuple(release.row() for release in releases))
 
@@ -418,6 +423,7 @@ class Pipeline:
         own = backend_for(self.context, self.boards) == "reference"
 
         def offered(run: Run, client: BoardClient) -> tuple[str | None, Bundle | None]:
+            # a board would have to build first: only the reference's bundle is made without it
             if own:
                 bundle = run.bundle_for(client)
                 return bundle.digest, bundle
@@ -440,6 +446,7 @@ class Pipeline:
                     bundle_for, run.log, always=run.context.force, put_back=run.again
                 )
             except BoardError as failed:
+                # a board's engines keep the scales and precisions that suited the old weights
                 if failed.code == "selftest.failed" and run.builds[0].board:
                     calibrated = scales(run.context) is not None
                     failed.hint = hint_for_other_weights(weights, calibrated=calibrated)
@@ -448,7 +455,9 @@ class Pipeline:
 
         step = _weights_step(weights, changed)
         try:
-            run = self._run(*required_steps("bundle"), step, *_deploying(install), weights=given)
+            run = self._run(
+                *required_steps("bundle"), step, *_deploy_step_with(install), weights=given
+            )
         except BoardError as failed:
             if failed.code == "install.taken-back":
                 words = ["edgekit", "refit", self.config.path, "--weights", str(weights)]
@@ -469,7 +478,7 @@ class Pipeline:
             accuracy=new.accuracy,
             figures=self._figures(new.accuracy),
             digest=next(iter(new.bundles.values())).digest,
-            releases=tuple(one.row() for one in run.found.deploy),
+            releases=tuple(release.row() for release in run.found.deploy),
         )
 
     def refit_bundle(self, weights: Path) -> Bundle:
@@ -604,6 +613,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())
+            # the builds have mostly the same weights: their sum would count each several times
             count, tensors = max(count, differ), max(tensors, len(after))
             # an unchanged bundle is not installed
             bundles[built.key] = bundle if before != after else old
@@ -613,6 +623,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             f"cosine {error.cosine:.5f} against FP32"
         )
         check_accuracy(context, error)
+        # a step returns only the run, so its caller gets the bundles by this list
         changed.append(_NewWeights(bundles, tensors, count, error))
         return run
 
@@ -638,7 +649,7 @@ def _dry_run_step(
     return Step("deploy", look, reuses=False)
 
 
-def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
+def _deploy_step_with(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
     """Returns the deploy step with another installation."""
     return [step for step in required_steps("deploy", deploy=install) if step.name == "deploy"]
 

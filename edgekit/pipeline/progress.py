@@ -105,6 +105,7 @@ class StepLog:
         try:
             yield step
         except BaseException as error:
+            # also KeyboardInterrupt: the record has the step that Ctrl-C ended
             interrupted = isinstance(error, KeyboardInterrupt)
             why = error.message if isinstance(error, EdgekitError) else ""
             cancelled = isinstance(error, EdgekitError) and error.code == "job.cancelled"

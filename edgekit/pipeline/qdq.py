@@ -149,6 +149,7 @@ def open_for_qdq(config: str | Path | Config, options: Mapping[str, Any]) -> Con
     nodes; otherwise the first release that does replaces it.
     """
     opened = open_config(config, **{"precision": "int8", "rewrite": {"enable": "none"}, **options})
+    # an explicit release that reads no Q/DQ nodes is refused later, with the reason
     if options.get("tensorrt") is not None:
         return opened
     target = get(opened.file.target)
@@ -187,6 +188,7 @@ def to_qdq_document(
     assert found is not None, "the precision is INT8"
     fp16 = fp16_layers(context, net)
     lowered = to_qdq(
+        # of a Q/DQ model `to_qdq` gets the file itself, and refuses it ("qdq.present")
         user_model(context) if translate_qdq(context) is not None else model(context),
         net,
         found.scales,
@@ -207,8 +209,9 @@ def to_qdq_document(
         tensorrt=context.tensorrt,
         method=found.method,
         data=found.data,
-        opset=next(one.version for one in lowered.proto.opset_import if not one.domain),
+        opset=next(opset.version for opset in lowered.proto.opset_import if not opset.domain),
         activations=activations,
+        # every other QuantizeLinear is of a weight
         weights=nodes.count("QuantizeLinear") - activations,
         casts=nodes.count("Cast"),
         fp16_layers=tuple(

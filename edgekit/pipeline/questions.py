@@ -71,14 +71,16 @@ def plan_table(
         every = list(targets) == ["all"]
         board_names = list(names()) if every else list(dict.fromkeys(targets))
         boards = [get(name) for name in board_names or (context.file.target,)]
-        found = _table(context, boards, modes, objective, power_mode or context.file.power_mode)
+        found = _make_table(
+            context, boards, modes, objective, power_mode or context.file.power_mode
+        )
         return found, counted(len(found.rows), "row")
 
     # which has its own plans
     return pipeline.answer("table", ask, "check", "rewrite")
 
 
-def _table(
+def _make_table(
     context: Context,
     boards: Sequence[Target],
     modes: Sequence[str],
@@ -110,9 +112,12 @@ def _table(
                 row = row.model_copy(update={"dla_cores": cores, "tensorrt": other.tensorrt})
                 rows.append(with_plan(row, plan(other)))
             except (GateError, UsageError) as error:
+                # a mode that another board has is a row with an error; other mistakes are the
+                # user's
                 if isinstance(error, UsageError) and error.code != "target.mode":
                     raise
                 failures.append(error)
+                # the constraints are the same for each objective: the board and mode fail only once
                 rows.append(with_error(row, error))
                 break
     if failures and all(row.error for row in rows):
@@ -132,6 +137,7 @@ def _row_context(
 ) -> tuple[Context, list[int]]:
     """Returns the context of a row's plan, and the DLA cores that it may use."""
     placement = context.file.placement
+    # boards of a table differ in their cores
     cores = [core for core in placement.dla_cores if core < board.dla.cores]
     other = variant(
         replace(context, explains=False),
@@ -161,10 +167,10 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
         return _why_modules(pipeline, layer)
 
     def ask(context: Context) -> tuple[Why, str]:
-        for one in plan(context).left:
-            if one.name == name:
+        for left in plan(context).left:
+            if left.name == name:
                 raise UsageError(
-                    f"the module {one.module!r} is left out of the network, and has no place",
+                    f"the module {left.module!r} is left out of the network, and has no place",
                     code="layer.left",
                     where=layer,
                     hint="ask for a layer, or give leave without it",
@@ -202,6 +208,7 @@ def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
         GateError: No placement meets the request with the changes.
     """
     read = read_changes(changes, pipeline.config)
+    # changes that no configuration can have are refused before any step
     other = variant(pipeline.context, **read.options())
 
     def ask(context: Context) -> tuple[WhatIf, str]:
@@ -358,6 +365,7 @@ def sensitivity_with_proposal(
     words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
         return (found, None), words
+    # a question may take longer than a run, which has other limits
     bounds = bounds_of_question(minimum, thorough=context.file.accuracy.thorough)
     return (found, proposed_layers(context, metric, minimum, bounds)), words
 
@@ -401,6 +409,7 @@ def sensitivity_answer(
         return answer
     if proposal.layers is None:
         return replace(answer, shortfall=shortfall(proposal))
+    # the proposal adds to the layers that the user keeps in FP16
     own = context.file.calibration.fp16_layers
     layers = list(dict.fromkeys((*own, *proposal.layers)))
     gate = proposal.metric, proposal.minimum

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -30,7 +29,7 @@ from edgekit.documents import (
 from edgekit.error_document import FinishedStep
 from edgekit.files import regular_file, write_json
 from edgekit.parsing.nvidia import ParserResult
-from edgekit.pipeline.cache import file_stamps
+from edgekit.pipeline.cache import file_stamps, library_versions
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import StepResults, require_result
 from edgekit.pipeline.steps.accuracy import accuracy
@@ -146,15 +145,15 @@ def run_document(
     check, bench = require_result(found.check), require_result(found.bench)
     releases = [
         RunRelease(
-            board=one.board,
-            release=one.release,
-            digest=one.digest,
-            bytes_sent=one.bytes_sent,
-            previous=one.previous,
-            taken_back=one.taken_back,
-            notes=one.notes,
+            board=release.board,
+            release=release.release,
+            digest=release.digest,
+            bytes_sent=release.bytes_sent,
+            previous=release.previous,
+            taken_back=release.taken_back,
+            notes=release.notes,
         )
-        for one in found.deploy
+        for release in found.deploy
     ]
     return RunDocument(
         schema="edgekit.run/1",
@@ -194,6 +193,7 @@ def run_document(
             iterations=bench.iterations,
             verdict=bench.verdict,
         ),
+        # inference and benchmark run on the first board
         board=releases[0].board,
         releases=releases,
         files=dict(files),
@@ -263,14 +263,19 @@ def report_facts(
         refit=None if back else refit,
         built=board_builds(builds),
         bench=bench,
-        trace=None if back else _trace(files["trace"]),
+        trace=None if back else _read_trace(files["trace"]),
         board=board_name(release.board),
         rewrites=tuple(map(ReportedRewrite.of, applied)),
         cuts=proposed_cuts(context),
         steps=tuple(steps),
         files=files,
         config_text=context.config.text,
-        environment={**_environment()},
+        environment={
+            "edgekit": __version__,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            **library_versions(),
+        },
         notes=tuple(build_notes(context, builds)),
         note_groups=note_groups(context, builds),
     )
@@ -283,6 +288,7 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     from edgekit.reports.html.verdict import with_earlier_comparison
 
     report = report_document(facts)
+    # a comparison by `edgekit report --baseline` outlives a run that only reuses its measurement
     shown = with_earlier_comparison(report, out / "report.json")
     document = shown.to_json()
     # all but the steps' times and whether they were reused
@@ -299,20 +305,8 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     return report
 
 
-def _trace(path: str) -> Trace | None:
+def _read_trace(path: str) -> Trace | None:
     """Returns the trace that the bench step wrote."""
     with contextlib.suppress(OSError, ValueError):
         return Trace.model_validate_json(regular_file(Path(path)).read_bytes())
     return None
-
-
-def _environment() -> dict[str, str]:
-    found = {
-        "edgekit": __version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
-    for name in ("numpy", "onnx", "onnxruntime", "ortools"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found

@@ -80,6 +80,7 @@ def page_of_run(
             ``Pipeline.run``.
     """
     if baseline:
+        # a run takes minutes: a wrong name must not be found at its end
         check_baseline(baseline, pipeline.file.name)
     with hinting_page(pipeline.out / "report.json"):
         result = pipeline.run(annotate)
@@ -138,6 +139,7 @@ def _compare_with_baseline(report: Report, baseline: str, *, of: Path | None = N
             hint="measure first with: edgekit report CONFIG --baseline RUN",
         )
     path = Path(own)
+    # the path in the report is the one of its run
     if of is not None and not path.exists():
         path = of.parent / path.name
     if not path.exists():
@@ -173,5 +175,5 @@ def hinting_page(known: Path) -> Iterator[None]:
             again = (
                 f"rebuild the page of the last run with: edgekit report {shlex.quote(str(known))}"
             )
-            error.hint = "; ".join(one for one in (error.hint, again) if one)
+            error.hint = "; ".join(hint for hint in (error.hint, again) if hint)
         raise

@@ -27,6 +27,7 @@ from edgekit.rewriting.provenance.verification import (
     verify,
 )
 
+# bytes of a record
 _LARGEST = 256 << 20
 
 
@@ -60,8 +61,9 @@ def verify_rewrites(
         BundleError: ``record`` is a damaged bundle, or its signature is not accepted.
     """
     reporter = progress or SilentProgress()
-    original = _model(str(model), shapes, batch, outputs)
-    claim = _claim(Path(record), original, str(model), trust_unsigned)
+    original = _load_model(str(model), shapes, batch, outputs)
+    claim = _read_claim(Path(record), original, str(model), trust_unsigned)
+    # the record may be of the translation of a Q/DQ model
     original = find_model_by_digest(original, claim.original)
     verified = verify(
         original, claim, progress=lambda done, total: reporter.update(done, total, "proofs")
@@ -69,7 +71,7 @@ def verify_rewrites(
     return replace(verified, record=str(record))
 
 
-def _model(
+def _load_model(
     name: str,
     shapes: Mapping[str, Sequence[int]] | None,
     batch: int | None,
@@ -84,12 +86,12 @@ def _model(
     return load(Path(name), shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
 
 
-def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Claim:
+def _read_claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Claim:
     if path.suffix.lower() == ".onnx":
         return claim_of_model(load(path), original)
     if path.is_dir() or path.suffix.lower() == ".ekb":
         try:
-            bundle = read(path, signers=_signers(model), trust_unsigned=trust_unsigned)
+            bundle = read(path, signers=_accepted_signers(model), trust_unsigned=trust_unsigned)
         except BundleError as error:
             if error.code in ("bundle.unsigned", "bundle.unknown-signer"):
                 error.hint = (
@@ -115,7 +117,7 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
     return claim_of_document(document, str(path))
 
 
-def _signers(model: str) -> list[str]:
+def _accepted_signers(model: str) -> list[str]:
     """The keys that may have signed a bundle: this machine's, and the configuration's."""
     if not is_config_file(model):
         return known_signers()

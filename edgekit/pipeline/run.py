@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.bundles.files import PackedBundle
 from edgekit.pipeline.boards.changes import taken_back_note
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.found import StepResults, require_result
 from edgekit.pipeline.outputs import check_output_folder
@@ -150,13 +151,16 @@ class Step:
 
 def run_step(run: Run, step: Step) -> Run:
     """Runs a step and returns the run with its result."""
+    # these checks read weights and ask boards: `check` and `plan` alone stay quick
     if "build" in run.log.names or run.deploys:
         for call in step.before:
             call(run)
     if step.others:
+        # it logs its parts as steps of their own: a step around them would be timed twice
         return step.run(run, StepRecord(step.name))
     judges = _JUDGES.issuperset(run.log.names)
     fresh = run.context.session.fresh
+    # a step is "reused" if it computed nothing itself, whatever the steps before it computed
     fresh.clear()
     with run.log.step(step.name) as record:
         check_plugins(run.context)
@@ -174,6 +178,7 @@ def run_step(run: Run, step: Step) -> Run:
 def _check_request(run: Run) -> None:
     if "bundle" in run.log.names:
         check_output_folder(run.out)
+        # a missing key would stop the run only after the build
         run.signing.check()
     check_output_folder(run.context.cache.folder)
     check_build_options(run.context)
@@ -197,6 +202,7 @@ def _check_run_weights(run: Run) -> None:
 
 
 def _check_taken_back(run: Run) -> None:
+    # a board would refuse the bundle only after it is built and sent
     if run.deploys and not (run.again or run.or_serving or run.context.force):
         key, weights = run.signing.public_key, run.weights.digest if run.weights else ""
         check_not_taken_back(run.context, run.boards, key, weights)
@@ -207,6 +213,7 @@ def _check_network(run: Run) -> None:
     check_layers(run.context)
     if run.weights is not None:
         other_weights(run.context, run.weights.path)
+    # a deployment asked its boards in the first steps
     if not run.deploys:
         check_boards(run.context, run.boards, deploys=False)
         check_parse(run.context, run.boards)
@@ -214,6 +221,7 @@ def _check_network(run: Run) -> None:
         from edgekit.pipeline.steps.bench import check_bench_frames, check_bench_shapes
 
         check_bench_shapes(run.context)
+        # only `bench` itself always measures; `run` shows the newest measurement
         check_bench_frames(run.context, may_reuse="report" in run.log.names)
 
 
@@ -262,6 +270,7 @@ def _calibrate(run: Run, record: StepRecord) -> Run:
         return run
     # the method is chosen after the plan
     found = ranges(context)
+    # any method will do: only the number of tensors is reported
     named = named_scales(compute_scales(context, found, "minmax"), model(context))
     record.detail = (
         f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, by "
@@ -286,6 +295,7 @@ def calibrate_by_method(run: Run, record: StepRecord) -> Run:
 def _plan(run: Run, record: StepRecord) -> Run:
     found = plan(run.context)
     check_planned(run.context)
+    # the engine of a range has its own plan, and options of builds with profiles
     if (rest := gpu_range_context(run.context)) is not None:
         check_planned(rest, gpu_profiles(run.context))
     proof = qualify_proof(found.optimal, found.extrapolated, found.unknown_cost)
@@ -329,15 +339,16 @@ def _build(run: Run, record: StepRecord) -> Run:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
     own = [bucket.bucket for bucket in built_buckets(context) if bucket.bucket.accuracy is not None]
     if own[1:]:
-        worst = min(own, key=lambda one: one.accuracy.cosine if one.accuracy else 1.0)
+        worst = min(own, key=lambda bucket: bucket.accuracy.cosine if bucket.accuracy else 1.0)
         figure = worst.accuracy.cosine if worst.accuracy else 1.0
         record.detail += (
             f"; worst of {counted(len(own), 'shape')}: cosine {figure:.5f} "
             f"({shape_text(worst.shapes)})"
         )
+    # the accuracy gate may have planned anew, with layers in FP16
     places = [
-        {x.name: x.device for x in one.layers}
-        for one in (require_result(run.found.plan), plan(context))
+        {x.name: x.device for x in placed.layers}
+        for placed in (require_result(run.found.plan), plan(context))
     ]
     if places[0] != places[1]:
         record.detail += f"; placement is now {_dla_text(plan(context))}"
@@ -346,6 +357,7 @@ def _build(run: Run, record: StepRecord) -> Run:
 
 def _bundle(run: Run, record: StepRecord) -> Run:
     context, path = run.context, run.out / "bundle.ekb"
+    # engines are not portable: each kind of board has its own file, the first the usual name
     first, *more = run.builds
     bundle = pack_bundle(context, first, run.signing)
     write_bundle(context, bundle, path)
@@ -403,18 +415,20 @@ def update_first_board(run: Run, record: StepRecord) -> Run:
     key = context.cache.key("refitted", bundle.digest)
     state = client.app_releases(bundle.name)
     serving = state.current_release
+    # releases that `edgekit refit` made of this bundle stay; any other release is replaced
     if not serving or serving.digest not in (context.cache.get("refitted", key) or []):
         releases = run.boards.install(
             run.bundle_for, run.log, put_back=run.again, or_serving=run.or_serving
         )
         return replace(run, found=replace(run.found, deploy=tuple(releases)))
     back = state.taken_back
+    # a release's name ends in its bundle's digest: another bundle's rollback says nothing here
     if back is not None and not back.release.endswith(bundle.digest[:12]):
         back = None
     with InstallSteps(client, bundle, run.log) as shown:
         shown.reused(serving.id, other=back is not None)
     release = InstalledRelease(
-        board=run.boards.describe(client),
+        board=describe_board(client),
         release=serving.id,
         digest=serving.digest,
         bytes_sent=0,
@@ -449,6 +463,7 @@ def infer_on(
     path = output or run.out / "outputs.npz"
     release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
     manifest = None
+    # after a rollback the board serves another bundle, which this manifest does not describe
     if not requested_shapes(run.context).is_static and release.taken_back is None:
         manifest = run.bundle_for(run.boards.clients()[0]).manifest
     found = infer(run.context, run.boards, release, backend, source, path, record, draw, manifest)
@@ -549,6 +564,7 @@ def required_steps(*names: str, **instead: Callable[[Run, StepRecord], Run]) -> 
         instead: A replacement for the step of the same name in ``run``.
     """
     wanted = set(names)
+    # a step comes after all that it needs, so one pass backwards also finds the needs of needs
     for step in reversed(STEPS):
         if step.name in wanted:
             wanted.update(step.needs)

@@ -20,6 +20,7 @@ from edgekit.results.recording import amend
 from edgekit_device.board.samples import Monitor
 from edgekit_device.protocol.codec import read, write
 
+# bytes of a bench document, which may have a time for each frame
 _LARGEST = 512 << 20
 # the parts of a document that distinguish measurements
 _RUN = (
@@ -52,6 +53,7 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
         DataError: The document or the log is of another kind, or the log is of another board.
         UsageError: The measurement sampled its power itself, or does not come from a board.
     """
+    # else a configuration given by mistake would be read as JSON
     if path.suffix.lower() != ".json":
         raise UsageError(
             f"--tegrastats needs a bench.json, not {path}",

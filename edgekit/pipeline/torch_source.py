@@ -54,13 +54,16 @@ def from_torch(
         UsageError: An example for a configuration, or no target.
         EdgekitError: As raised by ``export``.
     """
+    # a tensor alone is an example too, and its own truth value is an error of PyTorch
     example = bool(kwargs) or not (isinstance(args, tuple | list) and not args)
     named = isinstance(source, str | os.PathLike)
     given = dict(options)
     sizes = given.pop("dynamic_shapes", None)
+    # `export` has the error for dynamic_shapes of a file or factory
     refused = (
         bool(sizes) and named and (is_factory(str(source)) or has_torch_ending(Path(str(source))))
     )
+    # by name: importing PyTorch takes seconds, and most callers give a path
     modules = {base.__module__.partition(".")[0] for base in type(source).__mro__}
     if not example and not refused and (named or "torch" not in modules):
         return None

@@ -157,7 +157,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        pairs = ((key, describe_value(one)) for key, one in value.items())
+        pairs = ((key, describe_value(item)) for key, item in value.items())
         return ", ".join(f"{key} {text}" for key, text in pairs if text)
     if isinstance(value, list | tuple):
         return ", ".join(filter(None, map(describe_value, value)))
@@ -234,7 +234,7 @@ def _side_facts(
     for what, value in _MAY_DIFFER:
         yield what, _values(a, value), _values(b, value)
     for what in ("settings", "runtime", "fingerprint"):
-        sides = [[_flat(_facts(result, what)) for result in side] for side in (a, b)]
+        sides = [[_flatten(_facts(result, what)) for result in side] for side in (a, b)]
         for key in sorted({key for side in sides for flat in side for key in flat}):
             one, other = (
                 list(dict.fromkeys(flat[key] for flat in side if key in flat)) for side in sides
@@ -249,22 +249,24 @@ def _facts(result: Result, what: str) -> Mapping[str, object]:
     if what == "runtime":
         return dict(write(result.runtime))
     flags = result.runtime.flags or {}
+    # a requested setting that the runtime did not apply would show a difference that is none
     return {key: value for key, value in write(result.settings).items() if key not in flags}
 
 
 def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:
     found = (value(result) for result in results)
-    return list(dict.fromkeys(str(one) for one in found if one is not None))
+    return list(dict.fromkeys(str(name) for name in found if name is not None))
 
 
-def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+def _flatten(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Returns the leaves of a document by their path, without notes."""
     found: dict[str, str] = {}
     for key, value in mapping.items():
+        # they are for people, and differ with every wording
         if key == "notes":
             continue
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
+            found |= _flatten(value, f"{prefix}{key}.")
         elif value is not None:
             found[f"{prefix}{key}"] = describe_value(value)
     return found
@@ -280,7 +282,7 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
     """
     distinct = {result.label: result for result in [*a, *b]}.values()
     drifting = filter(None, map(_drift_note, distinct))
-    return [*_notes(a, b, spread), *_shared_note(a, b), *drifting]
+    return [*_run_notes(a, b, spread), *_shared_note(a, b), *drifting]
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -318,7 +320,7 @@ def _drift_note(result: Result) -> str:
     )
 
 
-def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> list[str]:
+def _run_notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> list[str]:
     notes = []
     if len(a) == len(b) == 1:
         if is_same_measurement(a[0], b[0]):
@@ -345,12 +347,12 @@ def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> l
 
 def _shared_note(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Returns a note on results that are on both sides, possibly under different names."""
-    shared = [one for one in b if any(is_same_measurement(one, other) for other in a)]
+    shared = [run for run in b if any(is_same_measurement(run, other) for other in a)]
     if not shared:
         return []
     if len(shared) == len(b) == len(a):
         return ["A and B are the same measurement"]
-    return [f"both sides contain {', '.join(sorted({one.label for one in shared}))}"]
+    return [f"both sides contain {', '.join(sorted({run.label for run in shared}))}"]
 
 
 def compare(
@@ -405,14 +407,15 @@ def compare(
     refuse_predictions([*a, *b])
     against = objections(a, b)
     if against and not force:
-        raise _not_comparable(against)
-    sides = [[_measured(result, chosen) for result in side] for side in (a, b)]
+        raise _objection_error(against)
+    sides = [[_require_measure(result, chosen) for result in side] for side in (a, b)]
     single = len(a) == len(b) == 1
-    spread = _spread(a[0], b[0], past, chosen) if single else None
+    spread = _past_spread(a[0], b[0], past, chosen) if single else None
     found = difference(sides[0], sides[1], confidence, spread)
     if single and is_same_measurement(a[0], b[0]):
+        # of itself the ratio is exact, whatever the spread
         found = Difference(found.ratio, found.ratio, found.ratio)
-    verdict, direction = _answer(found, chosen, threshold)
+    verdict, direction = _verdict(found, chosen, threshold)
     worst = _worse_by(found, chosen)
     limit = 1 + threshold
     return Comparison(
@@ -435,23 +438,24 @@ def compare(
     )
 
 
-def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spread | None:
+def _past_spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spread | None:
     """Returns the spread between runs of one release with the settings of A and B."""
     names, frames = {a.name, b.name}, min(_frames(a), _frames(b))
     releases: dict[tuple[object, ...], list[float]] = {}
-    for one in past:
+    for earlier in past:
         alike = (
-            one.name in names
-            and one.bundle is not None
-            and one.verdict != "INVALID"
+            earlier.name in names
+            and earlier.bundle is not None
+            and earlier.verdict != "INVALID"
             # longer runs vary less
-            and _frames(one) <= _LONGER * frames
-            and not any(is_same_measurement(one, other) for other in (a, b))
-            and all(len(_values([a, one], value)) < 2 for _, value in _SAME)
+            and _frames(earlier) <= _LONGER * frames
+            and not any(is_same_measurement(earlier, other) for other in (a, b))
+            and all(len(_values([a, earlier], value)) < 2 for _, value in _SAME)
         )
-        found = measure(one, metric) if alike else None
+        found = measure(earlier, metric) if alike else None
         if found is not None:
-            key = one.name, one.bundle, str(write(one.settings)), one.host
+            # runs of one release vary only by chance if their settings and machine are the same
+            key = earlier.name, earlier.bundle, str(write(earlier.settings)), earlier.host
             releases.setdefault(key, []).append(found.value)
     return spread_between_runs([*releases.values()])
 
@@ -460,7 +464,7 @@ def _frames(result: Result) -> int:
     return len(result.samples) or result.document.iterations or 0
 
 
-def _not_comparable(against: Sequence[str]) -> DataError:
+def _objection_error(against: Sequence[str]) -> DataError:
     error = DataError(
         f"these measurements cannot be compared: {against[0]}",
         code="compare.not-alike",
@@ -472,7 +476,7 @@ def _not_comparable(against: Sequence[str]) -> DataError:
     return error
 
 
-def _measured(result: Result, metric: Metric) -> Measure:
+def _require_measure(result: Result, metric: Metric) -> Measure:
     found = measure(result, metric)
     if found is None:
         raise DataError(
@@ -490,10 +494,11 @@ def _worse_by(found: Difference, metric: Metric) -> tuple[float, float] | None:
     """Returns the least and the largest deterioration of B, as ratios above 1; None if unknown."""
     if found.low is None or found.high is None:
         return None
+    # of a rate a lower ratio is worse
     return (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)
 
 
-def _answer(found: Difference, metric: Metric, threshold: float) -> tuple[str, Direction]:
+def _verdict(found: Difference, metric: Metric, threshold: float) -> tuple[str, Direction]:
     better, worse = metric.words
     between = _worse_by(found, metric)
     if between is None:
@@ -503,6 +508,7 @@ def _answer(found: Difference, metric: Metric, threshold: float) -> tuple[str, D
         return worse, "worse"
     if high < 1:
         return better, "better"
+    # as ratios both ends are equally far from 1
     if high <= 1 + threshold and low >= 1 / (1 + threshold):
         return "no difference", "same"
     return "cannot tell", "unknown"

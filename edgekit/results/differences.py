@@ -102,6 +102,7 @@ def measure(result: Result, metric: Metric) -> Measure | None:
         return _positive_measure(result.latency_ms(metric.name.rpartition(".")[2]))
     value = _statistic(samples, metric.percent)
     percent = metric.percent or 0
+    # the eighths would have even fewer samples beyond it
     if percent > 50 and len(samples) * (100 - percent) / 100 < _BEYOND:
         return Measure(value)
     return Measure(value, parts(samples, metric.percent))
@@ -229,6 +230,8 @@ def difference(
         return Difference(ratio, min(ends[0], ratio), max(ends[1], ratio), "runs")
     if spread is None:
         return Difference(ratio)
+    # one run a side: how far apart earlier runs were, but no less than the variation within the
+    # runs
     reach = spread.reach(confidence)
     within = ratio_interval(a[0].parts, b[0].parts, confidence) or (ratio, ratio)
     return Difference(
@@ -259,10 +262,13 @@ def ratio_interval(
     if not pairs or count < FEWEST_RUNS:
         return None
     ratios = np.sort(np.divide.outer(np.asarray(b, float), np.asarray(a, float)), axis=None)
+    # Mann and Whitney's statistic has mean pairs / 2 and variance pairs * (count + 1) / 12; 0.5
+    # corrects its continuity
     sure = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
     place = math.floor(pairs / 2 - sure * math.sqrt(pairs * (count + 1) / 12) - 0.5)
     if place >= 0:
         return float(ratios[place]), float(ratios[-1 - place])
     spread = max(max(side) / min(side) for side in (a, b))
+    # the square of the spread for four values, the fewest, and less with each further value
     reach = spread ** (4 / (count - 2))
     return float(ratios[0]) / reach, float(ratios[-1]) * reach

@@ -66,10 +66,10 @@ def _csv(rows: Sequence[HistoryRow]) -> str:
     for row in rows:
         latency = row.latency_ms or {}
         cells = [*(getattr(row, key) for key in _CELLS), *map(latency.get, _LATENCIES)]
-        writer.writerow([_harmless(cell) for cell in [*cells, " ".join(row.marks)]])
+        writer.writerow([_escape_formula(cell) for cell in [*cells, " ".join(row.marks)]])
     return paper.getvalue()
 
 
-def _harmless(cell: object) -> object:
+def _escape_formula(cell: object) -> object:
     """Returns a cell as text that no spreadsheet evaluates as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell

@@ -90,6 +90,7 @@ def prune(
     with ResultStore() as store:
         counts: dict[tuple[str, str], int] = {}
         for result in store.results(samples=False):
+            # the trials of all tunings of a configuration count together
             key = (group_name(result.name), result.board)
             counts[key] = counts.get(key, 0) + 1
             old = before is None or (result.at or 0) < before
@@ -99,6 +100,7 @@ def prune(
                 retained += 1
         if gone and not dry_run:
             if not retained:
+                # an option such as --keep 0 deletes more than most users mean
                 on_all(len(gone))
             store.remove(gone)
     return Pruned(schema="edgekit.history.prune/1", removed=gone, dry_run=dry_run)

@@ -43,6 +43,7 @@ _FINGERPRINT = (
     "onnxruntime",
 )
 # keys that enter a result's digest together with its samples
+# without energy and verdict, which `amend` may change
 _MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
 
@@ -60,13 +61,17 @@ def git_state(folder: Path) -> Git | None:
 
 def revision(name: str, folder: Path) -> str | None:
     """Returns the commit of a branch, tag or abbreviation in a folder; None if it is unknown."""
+    # git would take it for an option
     if name.startswith("-"):
         return None
+    # an annotated tag is an object of its own: ^{commit} is what it points to (gitrevisions(7))
     return _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") or None
 
 
 def _git(folder: Path, *arguments: str) -> str:
     """Returns git's output, or "" if git fails or is not installed."""
+    # `git status` must not refresh the index of a repository in which another git may run; and no
+    # password is asked for
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(
@@ -133,7 +138,7 @@ def record(
     """
     if not document.latency_ms:
         raise DataError("there is no measurement to record", code="history.nothing-measured")
-    result = _result(document, config, release)
+    result = _describe_result(document, config, release)
     git = result.git
     with ResultStore(path, write=True) as store:
         return store.add(
@@ -167,7 +172,9 @@ def record(
         )
 
 
-def _result(document: Bench, config: Project | None, release: MeasuredRelease | None) -> Result:
+def _describe_result(
+    document: Bench, config: Project | None, release: MeasuredRelease | None
+) -> Result:
     environment, hello = document.environment or {}, release.hello if release else None
     known = {key: getattr(hello, key, None) or environment.get(key) for key in _FINGERPRINT}
     # this machine's name if its own processor ran it: every machine has a "local"
@@ -221,7 +228,7 @@ def amend(document: Bench, *, path: Path | None = None) -> int | None:
     """
     if not (path or history_path()).exists():
         return None
-    result = _result(document, None, None)
+    result = _describe_result(document, None, None)
     with ResultStore(path, write=True) as store:
         for bundle in store.bundles(result.name):
             # the document does not name its bundle

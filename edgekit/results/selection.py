@@ -70,6 +70,7 @@ def select_results(
         raise UsageError(
             f"{len(found)} measurements, but at most {_MOST} are possible on each side"
         )
+    # words may overlap, as in "12-16,14": a run counts once
     return list({(result.id, result.label): result for result in found}.values())
 
 
@@ -81,8 +82,9 @@ def _select_word(
         if but is None:
             found = store.results(name=name, board=board, limit=1, skip=skip, trials=False)
         else:
+            # one more, since `but` may be among them
             some = store.results(name=name, board=board, limit=skip + 2, trials=False)
-            found = [one for one in some if not is_same_measurement(one, but)][skip : skip + 1]
+            found = [row for row in some if not is_same_measurement(row, but)][skip : skip + 1]
         return _require_results(found, f"{word}{_conditions_text(name, board, but)}", store)
     if match := _IDS.fullmatch(word):
         first, last = int(match[1]), int(match[2] or match[1])
@@ -109,6 +111,7 @@ def _select_word(
             code="compare.unknown",
         )
     found = store.results(commit=commit, name=name, board=board)
+    # with changed files the commit does not say what was measured
     clean = [result for result in found if result.git and not result.git.dirty]
     return _require_results(
         clean or found, f"{word} ({commit[:12]}){_conditions_text(name, board, None)}", store

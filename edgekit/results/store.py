@@ -79,10 +79,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 VERSION = len(MIGRATIONS)
 HISTORY_SCHEMA: Final = "edgekit.history/1"
+# of an application's name, as in the configuration's schema
 _LONGEST = 64
 NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
 """SQL: the result is of no trial."""
 _TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
+# primary result codes (https://www.sqlite.org/rescode.html)
 _SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB = 1, 11, 26
 # SQLite's errors of a file that may be sound but cannot be used now
 _UNAVAILABLE = re.compile(
@@ -222,6 +224,7 @@ def is_same_measurement(one: Result, other: Result) -> bool:
     """Returns True if two results are the same measurement, without comparing statistics."""
     if one.id is not None and one.id == other.id:
         return True
+    # a file has no id, but hardly two runs have the same times
     if one.samples or other.samples:
         return one.samples == other.samples
     return one.document.latency_ms == other.document.latency_ms
@@ -399,7 +402,8 @@ def _is_damage(error: Exception) -> bool:
     if isinstance(error, OSError):
         return False
     if (code := getattr(error, "sqlite_errorcode", None)) is not None:
-        # edgekit's queries fail only on tables that edgekit did not make
+        # edgekit's queries fail only on tables that edgekit did not make; the low byte of an
+        # extended code is the primary code
         return code & 0xFF in (_SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB)
     # Python 3.10 gives no error codes, nor do Python's own errors for text that is not UTF-8
     return not (isinstance(error, sqlite3.OperationalError) and _UNAVAILABLE.search(str(error)))
@@ -488,10 +492,18 @@ class ResultStore:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             elif not self.path.exists():
                 return
+            # without Python's own transactions: `_writing` begins them, so that they take the lock
+            # at once
             self._db = sqlite3.connect(self.path, timeout=timeouts.HISTORY_S, isolation_level=None)
             self._db.row_factory = sqlite3.Row
-            self._db.execute("PRAGMA foreign_keys=ON")
-            self._migrate()
+            try:
+                # off by default, and for each connection: a mark goes with its result
+                self._db.execute("PRAGMA foreign_keys=ON")
+                self._migrate()
+            except BaseException:
+                # without an object there is no `with` that would close it
+                self.close()
+                raise
 
     def __enter__(self) -> ResultStore:
         return self
@@ -512,11 +524,12 @@ class ResultStore:
 
     def add(self, row: StoredResult) -> int:
         """Stores a result in one transaction; returns its id, or the id of the same measurement."""
-        columns = [one.name for one in fields(row)]
+        columns = [column.name for column in fields(row)]
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         query = f"INSERT INTO results ({names}) VALUES ({marks}) ON CONFLICT (digest) DO NOTHING"
         with self._writing() as db:
             db.execute(query, [getattr(row, name) for name in columns])
+            # a conflict inserts nothing, so there is no last row id
             found = db.execute("SELECT id FROM results WHERE digest=?", (row.digest,))
             return int(found.fetchone()[0])
 
@@ -579,10 +592,15 @@ class ResultStore:
         if ids is not None:
             where.append(f"id IN ({', '.join('?' * len(ids))})")
             values += ids
+        # single times are most of a row's bytes, and listings do not need them
         columns = _COLUMNS if samples else _COLUMNS.replace("samples", "NULL AS samples")
         query = f"SELECT {columns} FROM results WHERE {' AND '.join(where)} ORDER BY id DESC"
         rows = self._rows(
-            f"{query} LIMIT ? OFFSET ?", *values, -1 if limit is None else limit, skip
+            # SQLite reads a negative LIMIT as none
+            f"{query} LIMIT ? OFFSET ?",
+            *values,
+            -1 if limit is None else limit,
+            skip,
         )
         names: dict[int, list[str]] = {}
         for row in self._rows("SELECT name, result FROM marks ORDER BY name"):
@@ -629,6 +647,7 @@ class ResultStore:
             db.executemany("DELETE FROM results WHERE id=?", [(id,) for id in ids])
         with self._explained_errors():
             if self._db is not None:
+                # not within the transaction: SQLite refuses it there
                 self._db.execute("VACUUM")
 
     def _migrate(self) -> None:
@@ -713,7 +732,7 @@ def repair(path: Path | None = None) -> Repaired:
             code="history.unavailable",
             where=str(path),
         ) from error
-    rows, marks = _readable(aside)
+    rows, marks = _read_sound_rows(aside)
     with ResultStore(path, write=True) as store:
         restored = store.restore(rows, marks)
     return Repaired(repaired=True, moved=str(aside), kept=restored)
@@ -731,11 +750,12 @@ def _check_rows(store: ResultStore, path: Path) -> int:
     return len(store.results())
 
 
-def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
+def _read_sound_rows(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
     """Returns the readable rows, each read separately, and the marks."""
     rows: list[sqlite3.Row] = []
     marks: list[sqlite3.Row] = []
     try:
+        # immutable: no lock and no journal that SQLite would replay into the damaged file
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error:
         return rows, marks
@@ -751,10 +771,11 @@ def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
             )
             for row in _readable_rows(db, f"SELECT id FROM results {query}")
         }
-        for id in sorted(one for one in ids if isinstance(one, int)):
+        for id in sorted(found for found in ids if isinstance(found, int)):
             for row in _readable_rows(
                 db, f"SELECT {_REPAIRED_COLUMNS} FROM results NOT INDEXED WHERE id=?", id
             ):
+                # a damaged page may still parse as a row
                 if _is_sound(row):
                     rows.append(row)
         marks = _readable_rows(db, "SELECT name, result, at FROM marks")
@@ -770,6 +791,7 @@ def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sql
         for row in db.execute(query, values):
             found.append(row)
     except (sqlite3.Error, OverflowError, UnicodeError):
+        # damaged bytes may also read as a text that is not UTF-8, or as an impossible number
         pass
     return found
 

@@ -1,5 +1,6 @@
 """``edgekit history`` and ``edgekit compare`` on a history of a test's own."""
 
+import contextlib
 import csv
 import io
 import json
@@ -13,6 +14,7 @@ import pytest
 
 import edgekit
 from edgekit.cli import main
+from edgekit.errors import EnvironmentLack
 from edgekit.results.recording import record
 from edgekit.results.store import VERSION, ResultStore
 from tests.results.measurements import bench, bench_json, energy, times
@@ -201,6 +203,25 @@ def test_a_newer_history_is_left_alone(run, path):
     before = path.read_bytes()
     assert "newer" in json.loads(run("history", "--repair", "--json", code=3))["error"]["message"]
     assert path.read_bytes() == before
+
+
+def test_a_history_that_is_refused_is_closed(path, monkeypatch):
+    keep(2.0, 1)
+    opened = []
+    connect = sqlite3.connect
+
+    def remembered(*args, **kwargs):
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version={VERSION + 1}")
+    monkeypatch.setattr("edgekit.results.store.sqlite3.connect", remembered)
+    with pytest.raises(EnvironmentLack):
+        ResultStore()
+    (refused,) = opened
+    with pytest.raises(sqlite3.ProgrammingError):
+        refused.execute("SELECT 1")
 
 
 def _write(path, first):

@@ -74,6 +74,7 @@ def host_board(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:
             f"{text!r} is not a board",
             hint="USER@HOST:PORT, an alias of ~/.ssh/config or a YAML file",
         )
+    # an IPv6 address is in brackets, so that its colons are not the port's
     host, port = found["host"].strip("[]"), found["port"]
     return Board(text, host, int(port) if port else None, found["user"], root=root, python=python)
 
@@ -99,6 +100,7 @@ def resolve_boards(where: str, config: Config | None = None, **options: str) -> 
         from edgekit.config.loader import open_config
 
         return boards_or_embedded(open_config(where))
+    # a configuration's name for a board wins over an alias of ~/.ssh/config
     named = [b for b in config_boards(config) if b.name == where] if config else []
     return named or [host_board(where, **options)]
 
@@ -128,6 +130,7 @@ def command_words(where: str, board: Board, several: bool = False) -> str:
 
 def fill_hint(error: EdgekitError, where: str, board: Board, several: bool = False) -> None:
     """Puts the user's name for the board into a hint; see ``words_for``."""
+    # of the commands in hints only `edgekit jobs` takes --board
     job, plain = command_words(where, board, several), command_words(where, board)
     hint = _OF_JOB.sub(lambda found: f"{found[1]} {job}", error.hint)
     hint = _CONFIG.sub(lambda found: f"{found[1]} {plain}" if is_config(where) else found[0], hint)

@@ -129,6 +129,7 @@ def _preview_rollback(client: BoardClient, app: str) -> RolledBack:
     """
     state = _app_releases(client, app)
     current = state.current
+    # as the board's own rollback chooses: the previous release, then the newest older one
     rows = [row for row in state.releases if row.ready and row.taken_back is None]
     older = [row.id for row in rows if current and release_number(row.id) < release_number(current)]
     previous = [row.id for row in rows if row.id == state.previous != current]
@@ -200,6 +201,7 @@ def remove(
     if not wheres:
         raise UsageError("no board is given", hint="give configurations or boards (user@host)")
     names = list(dict.fromkeys(resolve_app(where, app) for where in wheres))
+    # one question may name boards of one application only: "remove" is not undone
     if len(names) > 1:
         raise UsageError(
             f"these configurations are of several applications: {', '.join(names)}",
@@ -213,7 +215,7 @@ def remove(
         return client.remove(name, release)
 
     answered = request_from_boards(wheres, request, **settings)
-    rows = (one.row(BoardRemovals, removed=one.found or ()) for one in answered)
+    rows = (answer.row(BoardRemovals, removed=answer.found or ()) for answer in answered)
     return Removal(name, release, dry_run, tuple(rows))
 
 
@@ -253,6 +255,7 @@ class StoppedServer(BoardRow, ServerStopped):
 
 def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
     rows = {"serving": BoardServer, "stopped": StoppedServer}
+    # a row has no tag: its keys show which command it answers
     kinds = [kind for key, kind in rows.items() if isinstance(value, dict) and key in value]
     found: BoardServer | StoppedServer | BoardRow = record(next(iter(kinds), BoardRow))(value)
     return found

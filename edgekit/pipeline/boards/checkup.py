@@ -14,7 +14,7 @@ from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoar
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.jobs import OnNote, follow_job, jobs_arguments
-from edgekit.pipeline.boards.requests import to_failure
+from edgekit.pipeline.boards.requests import describe_board, to_failure
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
@@ -69,7 +69,7 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
 
     def look(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Doctor:
         planned = None if wanted is None else planned_board(wanted)
-        return examine(_describe(client), client.probe(), planned)
+        return examine(describe_board(client), client.probe(), planned)
 
     return Doctors(_visit_boards(where, config, look, **settings))
 
@@ -110,11 +110,12 @@ def set_up(
     def prepare(client: BoardClient, wanted: Config | None, board: Board, several: bool) -> Setup:
         found = client.setup(undo=undo, apply=False)
         on_text(client.name, found.text)
+        # the board shows what it would change, and changes it only after consent
         if found.state == "shown" and agree(client.name, found.text):
             found = client.setup(undo=undo, apply=True)
             on_text(client.name, found.text)
         ok = found.state not in _UNPREPARED
-        return Setup(**vars(found), ok=ok, board=_describe(client))
+        return Setup(**vars(found), ok=ok, board=describe_board(client))
 
     return Setups(_visit_boards(where, config, prepare, **settings))
 
@@ -172,11 +173,14 @@ def _visit_boards(
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:
                 found.append(visit(client, wanted, board, len(boards) > 1))
         except (BoardError, EnvironmentLack) as error:
+            # `edgekit doctor BOARD CONFIG`: a name that is no board of the configuration is taken
+            # for a host
             if config is not None and wanted is not None:
-                names = [one.name for one in wanted.file.deploy.boards]
+                names = [section.name for section in wanted.file.deploy.boards]
                 if board.name not in names:
                     named = f"{config} names {', '.join(names) or 'no board'}"
                     error.hint = f"{error.hint}; {named}" if error.hint else named
+            # a single board's failure is the command's; of several it is one row
             if len(boards) == 1:
                 raise
             described = DescribedBoard(board.name, board.kind, "")
@@ -184,12 +188,9 @@ def _visit_boards(
     return tuple(found)
 
 
-def _describe(client: BoardClient) -> DescribedBoard:
-    return DescribedBoard(client.name, client.kind, client.note)
-
-
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:
     """Returns the arguments of ``edgekit jobs`` that select the board."""
-    if config is not None and board.name in (one.name for one in config.file.deploy.boards):
+    # the configuration selects it by name, so the command needs no address
+    if config is not None and board.name in (section.name for section in config.file.deploy.boards):
         return jobs_arguments(config.path, board, len(config.file.deploy.boards) > 1)
     return jobs_arguments(where, board, False, accepts)

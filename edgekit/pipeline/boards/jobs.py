@@ -41,11 +41,12 @@ if TYPE_CHECKING:
 
 OnNote = Callable[[str], object]
 _ENDED = tuple(state for state in STATES if state not in LIVE)
+# characters of a job's id, which is a digest
 _SHORTEST = 4
 _LOG = text(most=1 << 40)
 
 
-def _result(value: Any) -> object:
+def _read_result(value: Any) -> object:
     """Returns a job's result as the class that its schema names."""
     found = job_result(value) if isinstance(value, dict) else value
     if found is value:
@@ -54,7 +55,7 @@ def _result(value: Any) -> object:
 
 
 _RESULT = with_schema(
-    _result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult)
+    _read_result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, SelftestResult)
 )
 
 
@@ -127,7 +128,7 @@ def jobs(where: str, board: str | None = None, **settings: Any) -> Jobs:
     """
     with contextlib.ExitStack() as stack:
         found = _connect_boards(stack, where, board, **settings)
-        return Jobs(tuple(one.board for one in found))
+        return Jobs(tuple(row.board for row in found))
 
 
 def watch_job(
@@ -170,8 +171,10 @@ def job_log(
         settings: See ``jobs``.
     """
     with find_job(job, where, LIVE, on_note, **settings) as (client, id, _):
+        # `most` 0 asks for the size alone
         start = 0 if tail is None else max(0, client.job_log(id, most=0).size - tail)
         parts = []
+        # a log may have gigabytes, so it comes page by page
         while (page := client.job_log(id, start=start)).data:
             start = page.end
             parts.append(page.data)
@@ -266,18 +269,22 @@ def find_job(
     with contextlib.ExitStack() as stack:
         connected = list(_connect_boards(stack, where, board, **settings))
         found = [
-            (one, row) for one in connected for row in one.board.jobs if row.job.startswith(start)
+            (reached, row)
+            for reached in connected
+            for row in reached.board.jobs
+            if row.job.startswith(start)
         ]
-        lost = [one.board for one in connected if one.board.cause is not None]
+        lost = [tried.board for tried in connected if tried.board.cause is not None]
         if not found:
-            raise next((one.cause for one in lost), None) or BoardError(
+            # the job may be on a board that did not answer: its error comes before "no such job"
+            raise next((board.cause for board in lost), None) or BoardError(
                 "no such job",
                 code="job.unknown",
                 where=start,
                 hint=f"list the jobs with: {shlex.join(['edgekit', 'jobs', 'list', where])}",
             )
-        for one in lost:
-            on_note(f"{one.board} was not reached: {one.cause.message}")
+        for missed in lost:
+            on_note(f"{missed.board} was not reached: {missed.cause.message}")
         meant, id = _select_job(start, found, states)
         assert meant.client is not None
         yield meant.client, id, meant.again
@@ -291,9 +298,10 @@ def _select_job(
         raise UsageError(
             f"{start!r} matches several jobs: {', '.join(ids)}", hint="give more of the id"
         )
-    meant = [(one, row) for one, row in found if row.state in states] or found
+    # equal boards have equal requests and so equal ids: the state decides which job is meant
+    meant = [(reached, row) for reached, row in found if row.state in states] or found
     if len(meant) > 1:
-        each = ", ".join(f"{one.board.board} ({row.state})" for one, row in meant)
+        each = ", ".join(f"{reached.board.board} ({row.state})" for reached, row in meant)
         raise UsageError(
             f"job {ids[0]} is on several boards: {each}",
             hint=f"add --board {meant[0][0].board.board}",
@@ -340,6 +348,7 @@ def follow_job(
             if event.n:  # the board's own event, by the board's clock
                 first = first or event
                 progress.update(event.done, event.total, words, at=event.time)
+            # a note for each phase; its further events only move the progress
             if not event.n or last is None or event.phase != last.phase:
                 progress.note(words)
             last = event if event.n else last
@@ -354,6 +363,7 @@ def follow_job(
         status, detail = "left", f"{client.name}, where it continues"
         raise
     finally:
+        # by the board's clock: the job may have run before this command followed it
         seconds = max(0.0, last.time - first.time) if first and last else 0.0
         progress.end(f"job {id[:8]}", status, seconds, detail)
         if status == "left":

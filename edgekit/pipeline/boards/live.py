@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
+# errors after which the connection is tried again; a shutdown kills the board's command
 _CUT = (*UNREACHABLE_CODES, "board.killed")
+# milliseconds: a board sends its first sample an interval after the start
 _ONCE_MS = 500
 _SOON_MS = 2000
 OnDocument = Callable[[Top], bool]
@@ -63,11 +65,11 @@ def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
         with addresses.open_client(board, accept_host_key=accept_host_key) as client:
             view.query_apps(client)
 
-            def one(sample: LiveSample) -> bool:
+            def take(sample: LiveSample) -> bool:
                 found.append(view.shown(sample))
                 return False
 
-            client.sample(one, interval_ms=_ONCE_MS, count=1)
+            client.sample(take, interval_ms=_ONCE_MS, count=1)
     except (BoardError, EnvironmentLack) as error:
         addresses.fill_hint(error, where, board)
         raise
@@ -103,6 +105,7 @@ def watch_board(
                 if _watch(client, view, on_document, interval_ms):
                     return
         except (BoardError, EnvironmentLack) as error:
+            # a board that was never reached is more likely a wrong name than a lost connection
             if error.code not in _CUT or view.last is None:
                 addresses.fill_hint(error, where, board)
                 raise
@@ -115,10 +118,11 @@ def _watch(
     client: BoardClient, view: _BoardView, on_document: OnDocument, interval_ms: int
 ) -> bool:
     """Returns True if ``on_document`` ended the loop, False if the board did."""
+    # at the first sample, whatever the monotonic clock begins with
     queried = -timeouts.APPS_EVERY_S
     enough = False
 
-    def one(sample: LiveSample) -> bool:
+    def take(sample: LiveSample) -> bool:
         nonlocal queried, enough
         now = time.monotonic()
         if now - queried >= timeouts.APPS_EVERY_S:
@@ -128,9 +132,9 @@ def _watch(
         return not enough
 
     if view.last is None and interval_ms > _SOON_MS:  # a long interval also shows the state at once
-        client.sample(one, interval_ms=_ONCE_MS, count=1)
+        client.sample(take, interval_ms=_ONCE_MS, count=1)
     if not enough:
-        client.sample(one, interval_ms=interval_ms)
+        client.sample(take, interval_ms=interval_ms)
     return enough
 
 
@@ -200,6 +204,7 @@ def _merge_samples(last: LiveSample | None, sample: LiveSample) -> LiveSample:
     return replace(
         sample,
         sources=sample.sources or last.sources,
+        # sent only in the first line, or when they are news (``LiveSample``)
         facts=sample.facts or last.facts,
         power_mode=sample.power_mode or last.power_mode,
         warnings=last.warnings if sample.warnings is None else sample.warnings,

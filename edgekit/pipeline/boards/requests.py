@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from edgekit.deployment.board import DescribedBoard
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.addresses import boards_or_embedded
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
 
 
+# connections: each holds a thread and an SSH session
 _AT_ONCE = 8
 _Found = TypeVar("_Found")
 _Row = TypeVar("_Row")
@@ -50,6 +52,11 @@ class BoardRow:
     error: Failure | None = member(nullable(record(Failure)))
     cause: Any = field(default=None, compare=False)
     again: str = field(default="", compare=False)
+
+
+def describe_board(client: BoardClient) -> DescribedBoard:
+    """Returns a board's description in documents."""
+    return DescribedBoard(client.name, client.kind, client.note)
 
 
 def to_failure(error: EdgekitError) -> Failure:
@@ -118,17 +125,19 @@ def request_from_boards(
         )
         boards += [(where, board, len(found) > 1) for board in found]
 
-    def request(one: tuple[str, Board, bool]) -> BoardAnswer[_Found]:
-        where, board, several = one
+    def request(named: tuple[str, Board, bool]) -> BoardAnswer[_Found]:
+        where, board, several = named
         name, again, reached = board.name, addresses.command_words(where, board, several), False
         try:
             with addresses.open_client(board, accept_host_key=accept_host_key) as client:
                 name, reached = client.name, True
                 return BoardAnswer(name, question(client), None, True, again)
         except (BoardError, EnvironmentLack) as error:
+            # failures of a board; a mistake of the user's would be the same on every board
             addresses.fill_hint(error, where, board, several)
             return BoardAnswer(name, None, error, reached, again)
 
+    # without a thread, so that Ctrl-C reaches the request at once
     if len(boards) == 1:
         return [request(boards[0])]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

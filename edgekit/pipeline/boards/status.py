@@ -65,6 +65,8 @@ def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> St
     def request(client: BoardClient) -> tuple[str, BoardStatus]:
         found = client.status(app)
         deployments = [app.deployment for app in found.apps.values() if app.deployment is not None]
+        # a deployment whose process died, as after a power failure, is continued by the next
+        # command
         if any(
             deployment.state not in ENDED and not deployment.alive for deployment in deployments
         ):
@@ -125,22 +127,25 @@ def releases(wheres: Sequence[str], app: str | None = None, **settings: Any) -> 
     def request(client: BoardClient) -> Mapping[str, ListedApp]:
         found = client.releases(app)
         why = {
-            (one.app, one.release): LoadRefusal(one.code, one.message)
-            for one in client.trust().refused
+            (refusal.app, refusal.release): LoadRefusal(refusal.code, refusal.message)
+            # a key may have been removed or revoked since the installation
+            for refusal in client.trust().refused
         }
         return {
             name: ListedApp(
-                one.current,
-                one.previous,
+                listed.current,
+                listed.previous,
                 tuple(
                     ListedRelease(**vars(row), refused=why.get((name, row.id)))
-                    for row in one.releases
+                    for row in listed.releases
                 ),
-                one.taken_back,
+                listed.taken_back,
             )
-            for name, one in found.items()
-            if one.releases
+            for name, listed in found.items()
+            if listed.releases
         }
 
     answered = request_from_boards(wheres, request, **settings)
-    return Releases(tuple(one.row(BoardReleases, apps=one.found or {}) for one in answered))
+    return Releases(
+        tuple(answer.row(BoardReleases, apps=answer.found or {}) for answer in answered)
+    )

@@ -82,14 +82,16 @@ class KeyChanges:
         times = {"after": self.valid_after, "before": self.valid_before}
         signers = revocations = None
         if self.signers:
-            lines = [line.strip() for line in _text(self.signers).splitlines()]
+            lines = [line.strip() for line in _read_text(self.signers).splitlines()]
+            # comments of allowed_signers (ssh-keygen(1))
             signers = tuple(line for line in lines if line and not line.startswith("#"))
         if self.revocations:
+            # a KRL is binary, and the request is JSON
             revocations = base64.b64encode(_read_public_key_file(self.revocations)).decode("ascii")
         return TrustRequest(
             lines=tuple(allowed_signers_line(path, self.identity, times) for path in self.add),
             remove=tuple(_key_line(word) for word in self.remove),
-            revoke=tuple(_text(path).strip() for path in self.revoke),
+            revoke=tuple(_read_text(path).strip() for path in self.revoke),
             signers=signers,
             revocations=revocations,
             force=self.force,
@@ -115,8 +117,10 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
     answered = request_from_boards([where], change, **settings)
     return Trust(
         tuple(
-            one.row(BoardRow) if one.found is None else one.row(TrustingBoard, **vars(one.found))
-            for one in answered
+            answer.row(BoardRow)
+            if answer.found is None
+            else answer.row(TrustingBoard, **vars(answer.found))
+            for answer in answered
         )
     )
 
@@ -125,11 +129,11 @@ def _key_line(word: str) -> str:
     """Returns a key's line if a file is named; fingerprints and identities are unchanged."""
     with contextlib.suppress(OSError, ValueError):
         if Path(word).expanduser().is_file():
-            return _text(Path(word)).strip()
+            return _read_text(Path(word)).strip()
     return word
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return _read_public_key_file(path).decode("utf-8", "replace")
 
 
@@ -146,5 +150,6 @@ def _read_public_key_file(path: Path) -> bytes:
             where=str(path),
             hint="give a file of public keys, an allowed_signers file or a KRL",
         ) from error
+    # `id_ed25519` for `id_ed25519.pub` is easily typed
     refuse_private(data.decode("utf-8", "replace"), str(path))
     return data

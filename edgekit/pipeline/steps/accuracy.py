@@ -83,6 +83,7 @@ if TYPE_CHECKING:
 @computed()
 def build_key(context: Context) -> str:
     """Returns the identity of the build: model, placement and scales."""
+    # without predicted times: they do not change the engines
     placed = [
         [share.share, [[p.name, p.device, p.precision, p.segment] for p in share.layers]]
         for share in plan(context).plans
@@ -120,6 +121,7 @@ def _build_engines(context: Context) -> tuple[Artefacts, bool]:
     )
     stored = store_artefacts(cache, found)
     cache.keep("build", key, stored)
+    # read back: the weights are memory maps of the cache from now on
     return load_artefacts(cache, stored, plugins) or found, True
 
 
@@ -196,9 +198,11 @@ def measured_accuracy(
         scores=context.file.accuracy.scores,
         detection=output_decoding(context),
     )
+    # part of the inputs does not show how many the data have
     if part is None:
         context.session.read = found.count
     gate = context.file.accuracy
+    # without objects in FP32 the F1 score is 1 for any build that finds none
     if (
         gate.metric == BOXES
         and gate.min is not None
@@ -242,6 +246,7 @@ def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivi
             ),
         )
 
+    # all inputs keep the key of an analysis without a limit
     key = build_key(context), inputs_identity(context), *([] if part is None else [part])
     return context.stored(Sensitivity, "sensitivity", compute, *key)
 
@@ -276,7 +281,7 @@ def proposed_layers(
 
     def compute() -> Proposal:
         found = measured_sensitivity(ranking, ranked).impacts
-        impacts = [one for one in found if not int8.isdisjoint(one.layers)]
+        impacts = [impact for impact in found if not int8.isdisjoint(impact.layers)]
         builds = TrialBuilds.that_miss(context, bounds.tried, metric, minimum)
         trials = 0
         best: int | None = None
@@ -338,6 +343,8 @@ class TrialBuilds:
         """
         from edgekit.reference.proposal import reaches
 
+        # ends: with enough inputs `part` is None, and these are all that the accuracy was measured
+        # on
         while True:
             builds = cls(context, most)
             if builds.part is None:
@@ -351,6 +358,7 @@ class TrialBuilds:
         """Returns the accuracy of the plan's build with these layers in FP16."""
         from edgekit.reference.proposal import with_fp16
 
+        # the build itself on all inputs, which the gate has measured
         if not layers and self.part is None and context is self._context:
             return accuracy(context)
         context.update(0, 0, text)
@@ -417,6 +425,7 @@ def with_nearest_method(context: Context) -> Context:
     def compute() -> _TriedMethods:
         builds = TrialBuilds.that_miss(context, bounds.tried, gate.metric, gate.min)
         found = {}
+        # the method in use comes first: its build is in the cache
         for name in (first, *(name for name in METHODS if name != first)):
             other = context
             if name != first:
@@ -436,6 +445,7 @@ def with_nearest_method(context: Context) -> Context:
     by_gate = choice_by_gate(tried.methods, first, gate.metric, gate.min)
     chosen = method_choice(context)
     if chosen is not None and by_gate.method != first:
+        # the gate overrules the choice that this note reports
         context.session.withdraw(choice_note(chosen))
     compared = counted(chosen.inputs, "input") if chosen else ""
     context.note(
@@ -526,6 +536,7 @@ def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
     words = [
         f"{name} {text(after)} instead of {text(before)}"
         for name, text, before, after in figures
+        # figures that round to the same text are no difference to a reader
         if before is not None and after is not None and text(before) != text(after)
     ]
     return f"Cost of the layers in FP16 (predicted): {', '.join(words) or 'none'}"
@@ -551,6 +562,7 @@ def pass_accuracy_gate(context: Context) -> Context:
         return not reaches(accuracy(context), gate.metric, gate.min)
 
     if misses(context) and scales(context) is not None and gate.fallback == "fp16":
+        # first another method: it costs no time on the board, layers in FP16 do
         if chooses_method(context):
             context = with_nearest_method(context)
         if misses(context):
@@ -619,4 +631,4 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
     ).found
     context.session.read = stored[0].inputs
     data = inputs_text(context)
-    return tuple(replace(one, data=data, note=approximation_note(one, data)) for one in stored)
+    return tuple(replace(row, data=data, note=approximation_note(row, data)) for row in stored)

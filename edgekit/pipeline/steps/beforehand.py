@@ -69,6 +69,7 @@ def read_weights(path: Path) -> OtherWeights:
         if place.key == "location" and place.value != STRIPPED
     }
     external_values([tensor for tensor, _ in outside.values()], path.parent)
+    # weights may be in files beside it, which change without it
     files = [path, *sorted({path.parent / place for _, place in outside.values()})]
     found = hashlib.sha256("".join(map(path_identity, files)).encode())
     rewritten = any(entry.key == KEY for entry in proto.metadata_props)
@@ -92,6 +93,7 @@ def check_weights(context: Context, weights: OtherWeights) -> None:
             code="refit.opaque",
             hint="build engines from the other file with: edgekit deploy",
         )
+    # the others have nodes or names that the plain original lacks; they are compared when loaded
     if translate_qdq(context) is None and not weights.rewritten:
         check_file(weights.path, came)
 
@@ -255,6 +257,7 @@ def remember_bundles(
         weights: Digest of a refit's weights.
     """
     for client, digest in bundles:
+        # the next run asks before its first decision
         key = _bundle_key(context.undecided, boards, client, public_key, weights)
         context.cache.put("asked", key, digest)
 
@@ -269,11 +272,13 @@ def _bundle_key(
     """Returns the key of all inputs of a board's bundle."""
     file = context.file
     backend = backend_for(context, boards)
+    # TensorRT's engines depend on the board that builds them
     builder: Mapping[str, str] = {} if backend == "reference" else boards.probe(client).fingerprint
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(
         "asked",
         user_model(context).digest,
+        # of `deploy` only the release and the health check are in a bundle
         file.model_dump(exclude={"deploy", "bench"}),
         inputs_identity(context),
         _file_identities(context, *files),

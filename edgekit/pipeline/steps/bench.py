@@ -30,6 +30,7 @@ from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
 from edgekit.network.ranges import is_ranged, read_ranges, varies
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.steps.buckets import at_sizes, network_sizes
 from edgekit.pipeline.steps.bundle import find_release_plan, unstripped_outputs
@@ -93,10 +94,10 @@ def board_settings(
     )
     if not section.with_trtexec:
         return settings
-    return replace(settings, trtexec=_trtexec(settings, backend, tensorrt))
+    return replace(settings, trtexec=_trtexec_options(settings, backend, tensorrt))
 
 
-def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
+def _trtexec_options(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
     if backend == "reference":  # the board reports that trtexec has no engine to run
         return TrtexecOptions((), (), (), (), 0.0)
     if not tensorrt:
@@ -130,6 +131,7 @@ def add_to_history(document: Bench, config: Config, release: InstalledRelease) -
     try:
         record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
+        # the measurement matters more than its entry
         return [f"not recorded in the history: {error.message}"]
     return []
 
@@ -168,7 +170,7 @@ def bench_frames(context: Context) -> bytes | None:
         raise DataError("the file contains no input", code="data.empty", where=str(path))
     if len(found) == 1:
         return write_npz(dict(found[0]))
-    return write_npz({name: np.stack([one[name] for one in found]) for name in found[0]})
+    return write_npz({name: np.stack([frame[name] for frame in found]) for name in found[0]})
 
 
 def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
@@ -277,8 +279,10 @@ class NewestMeasurement:
             return None
         settings, given = known["settings"], known["given"]
         names = [name for name, own in self._settings.items() if settings.get(name) != own]
+        # a setting may differ only if it was a command's option then and is none now
         if any(name not in given or name in self._given for name in names):
             return None
+        # the user edited the section since
         if names and known["file"] != self._file:
             return None
         try:
@@ -310,6 +314,7 @@ def _setting_text(value: object) -> str:
     if value is None or isinstance(value, bool):
         return words[value]
     if isinstance(value, list):
+        # `inputs`, beside the digest of its frames
         return str(value[0])
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -354,6 +359,7 @@ def infer(
         answer = client.infer(context.file.name, feed, release=release.release)
     outputs = read_npz(answer)
     if known is None:
+        # only the reference's own build gives the same bits on this machine
         here = backend == "reference" and not other
         equal = _equals_unstripped(context, inputs, outputs) if here else None
         blob = _digest(answer)
@@ -371,9 +377,9 @@ def infer(
         pictures = {"drawn": draw_inference(context, inputs, outputs, drawn)}
     return Inference(
         schema="edgekit.infer/1",
-        board=board_name(boards.describe(client)),
+        board=board_name(describe_board(client)),
         release=release.release,
-        backend=_backend(backend, release),
+        backend=_served_backend(backend, release),
         bit_equal=known["bit_equal"],
         outputs=facts,
         file=str(path),
@@ -385,7 +391,7 @@ def infer(
 
 def _route_note(manifest: Manifest, inputs: Mapping[str, np.ndarray]) -> str:
     """Returns the bundle's variant that the loader runs for these inputs, and its padding."""
-    known = {name for one in manifest.every_variant for name in one.values}
+    known = {name for variant in manifest.every_variant for name in variant.values}
     sizes = {name: value.shape for name, value in inputs.items() if name not in known}
     values = {n: tuple(np.ravel(v).tolist()) for n, v in inputs.items() if n in known}
     route = Router(manifest.name, manifest.every_variant, manifest.padding).route(sizes, values)
@@ -436,7 +442,7 @@ def bench(
         context.session.fresh.add("bench")
         settings = board_settings(
             section,
-            backend=_backend(backend, release),
+            backend=_served_backend(backend, release),
             tensorrt=board_tensorrt(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
@@ -454,20 +460,23 @@ def bench(
         measured,
         placed,
         name=context.file.name,
-        board=board_name(boards.describe(client)),
+        board=board_name(describe_board(client)),
         environment={"release": release.release, **environment},
         target=target,
         config=context.config.path,
     )
+    # the reference runs the engine of a range in FP32 (`build_open`)
     if taken is not None and taken.ranged and backend == "reference":
         document = document.model_copy(update={"precision": "fp32"})
     if (monitor := monitor_from_log(cache, document)) is not None:
         document = document.model_copy(update={"monitor": monitor})
+        # clocks and temperatures of the log may make the measurement invalid
         document = with_verdict(document, target, MeasurementLimits())
     trace = trace_document(
         placed,
         measured,
         dla_cores=target.dla.cores,
+        # after a rollback the board runs another network's layers
         network=network(of) if back is None else None,
         name=context.file.name,
     )
@@ -504,7 +513,7 @@ def bench(
     return document
 
 
-def _backend(backend: str, release: InstalledRelease) -> str:
+def _served_backend(backend: str, release: InstalledRelease) -> str:
     """Returns the release's backend: another release may have another backend than the build."""
     return release.backend or backend
 
@@ -527,6 +536,7 @@ def inference_inputs(
     if not requested_shapes(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
         of = _context_for(context, source, manifest)
     given = _size_values(context, source)
+    # only the first: an inference has one input
     for sample in load_data(source, model(of), whole=True, beside=given):
         return {**sample, **given}
     raise DataError("the file contains no input", code="data.empty", where=str(source))
@@ -567,9 +577,9 @@ def _allows_padding(context: Context, sizes: Sizes, manifest: Manifest | None) -
     return any(
         all(
             len(size) == len(most) > 0 and size[0] < most[0] and size[1:] == most[1:]
-            for size, most in ((sizes[name], whole) for name, whole in {**own, **one}.items())
+            for size, most in ((sizes[name], whole) for name, whole in {**own, **bucket}.items())
         )
-        for one in (own, *request.buckets)
+        for bucket in (own, *request.buckets)
     )
 
 
@@ -597,10 +607,11 @@ def _context_for(context: Context, source: Path, manifest: Manifest | None) -> C
         found = members(source, net.inputs[0])
     shapes = {name: found[name].shape for name in net.inputs if name in found}
     ranks = {name: len(net.tensors[name].shape) for name in shapes}
+    # an array without the batch axis
     if shapes and all(len(shape) + 1 == ranks[name] for name, shape in shapes.items()):
-        one = {name: (1, *shape) for name, shape in shapes.items()}
+        rows = {name: (1, *shape) for name, shape in shapes.items()}
         with suppress(UsageError):  # a single row is a batch of 1, if that is planned
-            return _context_at(context, one, source, manifest)
+            return _context_at(context, rows, source, manifest)
     # samples along a further axis, or rows of a batch, have the first shape
     if not shapes or any(len(shape) != ranks[name] for name, shape in shapes.items()):
         return context

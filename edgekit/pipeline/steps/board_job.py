@@ -36,10 +36,12 @@ def run_board_job(
     Returns:
         The job's id, and its result as ``BoardClient.job_result`` gives it.
     """
+    # verified, since a blob that a power failure cut short would fail the job
     lacking = {digest: blobs[digest] for digest in client.missing(blobs, verify=True)}
     what = "the model" if kind == "build" else "the sources"
     client.receive(lacking, progress=lambda phase, a, b: context.update(a, b, f"sending {what}"))
     started = client.start_job(kind, request)
+    # the board keeps a finished job under its request: it would only give the old result
     if started.reused and context.force:
         client.remove_job(started.job)
         started = client.start_job(kind, request)

@@ -118,11 +118,13 @@ def _list_buckets(
         context.update(number, len(request.buckets), f"shape {text}")
         with within(f"shape {text}"):
             if number:
-                one = _next_bucket(context, sizes, found, most, summary)
-                if late and one.bucket.engine == OWN:
-                    one = replace(one, bucket=replace(one.bucket, load=DEMAND))
-                found.append(one)
+                listed = _next_bucket(context, sizes, found, most, summary)
+                # the engine of the range is opened with the bundle in any case
+                if late and listed.bucket.engine == OWN:
+                    listed = replace(listed, bucket=replace(listed.bucket, load=DEMAND))
+                found.append(listed)
             else:
+                # the configuration's own shape is its first bucket (`led_by_bucket`)
                 found.append(ListedBucket(summary(context, None)[0], context))
     return tuple(found)
 
@@ -143,22 +145,24 @@ def _next_bucket(
     """
 
     def at(**placement: object) -> Context:
-        one = at_sizes(context, sizes, None, **placement)
-        return one if context.measured is None else with_measured_ranges(one)
+        shaped = at_sizes(context, sizes, None, **placement)
+        # calibrated only if the configuration itself is: `plan` alone measures nothing
+        return shaped if context.measured is None else with_measured_ranges(shaped)
 
-    one, gpu = at(), uses_gpu(context.file)
+    shaped, gpu = at(), uses_gpu(context.file)
     profiles = bool(gpu_profiles(context))
-    own, alone = summary(one, None)
+    own, alone = summary(shaped, None)
     room = remaining_loadables((row.bucket for row in before), most)
     lacks = [core for core, count in own.loadables.items() if count > room.get(core, most)]
     why = ""
     if lacks:
+        # max_loadables is one limit for all cores, so the fullest core decides
         least = max(min(room.get(core, most) for core in own.loadables), 0)
         kept = counted(most - least, "loadable")
         why = f"the shapes before it have {kept} on {lacks[0]}, of at most {most}"
         if least:
-            one = at(max_loadables=least)
-            own, alone = summary(one, least)
+            shaped = at(max_loadables=least)
+            own, alone = summary(shaped, least)
             why = f"at most {counted(least, 'loadable')}: {why}"
         elif not gpu:
             raise GateError(
@@ -168,15 +172,16 @@ def _next_bucket(
                 hint="load shapes on demand (model.load: demand), list fewer, or allow the GPU",
             )
         elif not profiles:
-            one = at(dla_cores=[], pin=[])
+            # no engine of the range could take the shape: it gets an engine of its own on the GPU
+            shaped = at(dla_cores=[], pin=[])
             own = replace(move_to_profiles(own, alone, why), engine=OWN)
     if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):
-        return ListedBucket(move_to_profiles(own, alone, why or "no layer runs on a DLA"), one)
-    return ListedBucket(replace(own, why=why), one)
+        return ListedBucket(move_to_profiles(own, alone, why or "no layer runs on a DLA"), shaped)
+    return ListedBucket(replace(own, why=why), shaped)
 
 
 def _summarise_range(context: Context, listed: Iterable[ListedBucket], most: int) -> RangeSummary:
-    buckets, profiles = tuple(one.bucket for one in listed), gpu_profiles(context)
+    buckets, profiles = tuple(row.bucket for row in listed), gpu_profiles(context)
     cost = range_cost(buckets, profiles, most, sample_sizes(context))
     notes = range_notes(buckets, cost)
     if requested_shapes(context).profiles and not profiles:
@@ -209,6 +214,7 @@ def sample_sizes(context: Context) -> list[Sizes]:
     if len(inputs) != 1:
         return []
     own = first[inputs[0]]
+    # NHWC or NCHW
     height = 1 if channels_last(own) else 2
     return [
         {inputs[0]: (*own[:height], *size, *own[height + 2 :])} for size in picture_sizes(context)
@@ -243,7 +249,7 @@ def _check_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     judgement = judge_model(context, lowered, most).judgement
     if not parse(context).builds:
         judgement = judgement.unplaced()
-    held = [one for one in report_memory(net, judgement, context.target) if one.retained]
+    held = [need for need in report_memory(net, judgement, context.target) if need.retained]
     counts = make_summary(net, judgement)
     times = None
     if parse(context).builds:
@@ -254,6 +260,7 @@ def _check_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
         load=START,
         layers=counts.layers,
         dla_layers=counts.dla_layers,
+        # TensorRT's own placement uses one core (IBuilderConfig.DLA_core)
         loadables={"DLA0": len(held)} if held else {},
         latency_us=None if times is None else times.auto_us,
         gpu_us=None if times is None else times.auto_us - times.dla_us,
@@ -315,6 +322,7 @@ def _plan_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
             if layer.name in precision
         ),
         pools=MemoryNeed(
+            # each core has its own pools, so the fullest counts
             max((need.managed_sram for need in needs), default=0),
             max((need.local_dram for need in needs), default=0),
             max((need.global_dram for need in needs), default=0),
@@ -346,6 +354,7 @@ def networks_at_ends(
     for profile in profiles:
         for which in _ENDS:
             sizes, given = {**own, **sizes_at(profile, which)}, sizes_at(values or {}, which)
+            # the network at its own shape is the first already
             if sizes == own and not given:
                 continue
             what = f"{shape_text(sizes)}{f' with {shape_text(given)}' if given else ''}"

@@ -60,14 +60,12 @@ from edgekit.tensorrt.comparison import BuiltComparison, compare_build
 from edgekit.tensorrt.plugin_library import PluginLibraries
 from edgekit.text import counted, listed
 from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
-from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
     member,
-    read,
     record,
     records,
     text,
@@ -252,6 +250,7 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
         )
     clients = boards.clients()
     have = [client for client in clients if has_module(boards.probe(client))]
+    # a configuration has one backend: a bundle of engines would not run on the other board
     if have and (lacking := [c.name for c in clients if c not in have]):
         raise EnvironmentLack(
             f"{have[0].name} supports the tensorrt backend, but {lacking[0]} does not",
@@ -274,6 +273,7 @@ def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
     if backend_for(context, boards) == "reference":
         return [_reference_build(context)]
     every = (build_for(context, boards, client) for client in boards.clients())
+    # equal boards have builds of equal keys
     return list({built.key: built for built in every}.values())
 
 
@@ -300,7 +300,7 @@ def _reference_build(context: Context) -> BuiltPlan:
 
 @computed()
 def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, ...]) -> BuiltPlan:
-    client = next(one for one in boards.clients() if _board_kind(boards, one) == kind)
+    client = next(board for board in boards.clients() if _board_kind(boards, board) == kind)
     return _with_variants(
         context,
         build_on(context, client, boards.probe(client)),
@@ -332,9 +332,9 @@ def _with_variants(
     if not listed:
         return own
     variants = [
-        BuiltVariant(one.context, build(one.context), one.bucket.load)
-        for one in listed[1:]
-        if one.bucket.engine == OWN
+        BuiltVariant(shape.context, build(shape.context), shape.bucket.load)
+        for shape in listed[1:]
+        if shape.bucket.engine == OWN
     ]
     profiles, values = gpu_profiles(context), requested_shapes(context).values
     if rest is not None:
@@ -346,6 +346,7 @@ def _with_variants(
         for note in variant.built.notes
         if not variant.profiles
     ]
+    # the engine of the range names itself in its notes
     notes += [note for variant in variants if variant.profiles for note in variant.built.notes]
     parts = [
         [
@@ -384,6 +385,7 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
         BoardError: "deploy.other-board".
         EnvironmentLack: The board lacks a requirement of the engines.
     """
+    # ONNX files run on any board
     if manifest.backend == "reference":
         return
     probe = boards.probe(client)
@@ -421,11 +423,11 @@ def build_on(
         context, plugins=libraries, profiles=profiles, values=values
     )
     kind = board_kind(probe.fingerprint) or (client.name,)
+    # without the attempts: a failure learned since does not make it another build
     key = context.cache.key("board-build", request.digest, list(kind))
-    kept = None if context.force else context.cache.get("board-build", key)
-    record = None if kept is None else _cached_record(kept)
+    record = None if context.force else context.cache.find(BuildRecord, "board-build", key)
     if record is not None and not context.cache.has_blobs(_blob_digests(record.result)):
-        record = None
+        record = None  # the cache's blobs were deleted
     if record is None:
         context.session.fresh.add("build")
         # attempts known to fail on such a board are skipped; it counts as the same build
@@ -436,7 +438,7 @@ def build_on(
         )
         record = run_build_job(context, client, tried)
         _record_outcomes(context, probe, tried, record.result)
-        context.cache.put("board-build", key, write(record))
+        context.cache.keep("board-build", key, record)
     result, cache = record.result, context.cache
 
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
@@ -496,7 +498,10 @@ def convert_weights(
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
     request, lanes = make_build_request(context, other=other, plugins=plugins)
     keep = context.cache.store_array
+    # only the weights are read from it: the engines on the boards stay
     made = read_artefacts(request, built.result, lanes, lambda digests: {}, keep)
+    # the same engines with the weights that they were built with: where both differ, a weight must
+    # be refittable
     own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(entry.refit == "none" for entry in made.entries.values()):
@@ -528,28 +533,21 @@ def _record_outcomes(
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
     file = outcomes_file(context.cache.folder)
-    requests = {one.key: one for one in request.job.engines}
-    for one in result.engines:
-        engine = requests[one.key]
+    requested = {engine.key: engine for engine in request.job.engines}
+    for made in result.engines:
+        engine = requested[made.key]
         if engine.settings:
             continue  # the flags may be the cause of the failure
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"
-        record_outcome(file, probe.fingerprint, kind, one.attempts)
-
-
-def _cached_record(kept: object) -> BuildRecord | None:
-    """Returns the cache's record of a build; None if another version wrote it."""
-    try:
-        return read(BuildRecord, kept)
-    except DeviceError:
-        return None
+        record_outcome(file, probe.fingerprint, kind, made.attempts)
 
 
 def _blob_digests(result: BuildResult) -> list[str]:
     """Returns the blobs of a build to copy; the unstripped plans stay on the board."""
     found = [x for engine in result.engines for x in (engine.engine, engine.inspector, engine.log)]
+    # the board's outputs become the bundle's golden vectors: the reference rounds otherwise
     found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
 
@@ -572,6 +570,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
     about = [output.message for output in accuracy(context).nonfinite]
     about += [
         f"shape {shape_text(bucket.bucket.shapes)}: {accuracy_words(bucket.bucket.accuracy)}"
+        # the first bucket's accuracy is the build's own
         for bucket in built_buckets(context)[1:]
         if bucket.bucket.accuracy is not None
     ]
@@ -616,4 +615,4 @@ def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
 def build_notes(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     """Returns notes on the result for the user."""
     groups = note_groups(context, builds).values()
-    return list(dict.fromkeys(one for group in groups for one in group))
+    return list(dict.fromkeys(note for group in groups for note in group))

@@ -86,16 +86,17 @@ def make_build_request(
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decide(context, profiles)
+    decision = _decide_build(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
     values = values or {}
     opened = _range_model(context, profiles, values, strong) if profiles else None
     if opened is None:
-        lanes = _lanes(context, strong, other)
+        lanes = _requested_lanes(context, strong, other)
     else:
         lanes = _range_lanes(context, opened, profiles, values, strong)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
+    # the plan is of the network without its Q/DQ nodes
     if opened is not None and has_qdq(opened):
         used.add("int8")  # TensorRT reads Q/DQ nodes only then
     individual = file.build.refit if isinstance(file.build.refit, list) else []
@@ -106,7 +107,7 @@ def make_build_request(
         constraints=file.build.constraints,
         pools=memory_pools(context.target, file.placement.pool_limits or {}, plan(context).pools),
         settings=decision.settings,
-        calibration=None if strong else _calibration(context, opened),
+        calibration=None if strong else _calibration_cache(context, opened),
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
         dla=context.target.dla.layouts,
@@ -122,7 +123,7 @@ def make_build_request(
         lanes,
         options,
         network=NetworkSpec(network_tensors(net.inputs), network_tensors(net.outputs)),
-        golden=_golden(context, len(lanes), profiles),
+        golden=_golden_specs(context, len(lanes), profiles),
         attempts=_attempts(decision),
         plugins=plugins,
     )
@@ -136,7 +137,7 @@ def request_without_known_failures(
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decide(context, profiles),
+        _decide_build(context, profiles),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
         dla=bool(plan(context).dla_cores),
@@ -147,10 +148,10 @@ def request_without_known_failures(
 
 def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
     """Returns the engines of a board's build alone."""
-    return _lanes(context, _decide(context).typing == "strong", None)
+    return _requested_lanes(context, _decide_build(context).typing == "strong", None)
 
 
-def _decide(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
+def _decide_build(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
     net = network(context)
@@ -200,7 +201,7 @@ def _range_lanes(
     return (range_lane(opened, networks, profiles, placed, values),)
 
 
-def _calibration(context: Context, opened: Model | None) -> str | None:
+def _calibration_cache(context: Context, opened: Model | None) -> str | None:
     """Returns the calibration cache of a weakly typed build; None without scales.
 
     Args:
@@ -214,14 +215,18 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     return make_cache(scales, context.tensorrt).text
 
 
-def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
+def _requested_lanes(
+    context: Context, strong: bool, other: Model | None
+) -> tuple[RequestedLane, ...]:
     from edgekit.tensorrt.requests import requested_lanes
 
     scales = plan_scales(context)
+    # a strongly typed network has its scales in its own Q/DQ nodes
     given = None if strong else (scales.scales if scales else {})
     types = strong and context.file.precision != "fp32"
     given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
+    # the same cuts of a file with Q/DQ nodes, or with a refit's weights
     if given_model is not parts.model:
         parts = cut_segments(given_model, network(context), plan(context))
     return requested_lanes(parts, context.file.build.mode, given)
@@ -294,7 +299,7 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     return {kind: [Attempt(x.flags, x.gives_up) for x in tried] for kind, tried in kinds.items()}
 
 
-def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
+def _golden_specs(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
     from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
 
@@ -305,6 +310,7 @@ def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[G
             GoldenSpec(GOLDEN_SEED, ranges, None, other)
             for other in golden_shapes(profiles, network_sizes(context))
         ]
+    # plans that share the frames place layers differently, so each rounds in its own way
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 
@@ -327,6 +333,7 @@ def check_requested(context: Context) -> None:
 def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     """Refuses settings of the section ``build`` that the plan's engines cannot have, and notes the
     settings that are dropped.
+
     Args:
         context: The configuration.
         profiles: As in ``make_build_request``.
@@ -338,8 +345,8 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     if not keys:
         return
     # settings that edgekit chooses are noted when TensorRT builds
-    dropped = _decide(context, profiles).dropped
-    context.note(*(one.why for one in dropped if one.key in keys))
+    dropped = _decide_build(context, profiles).dropped
+    context.note(*(setting.why for setting in dropped if setting.key in keys))
 
 
 def _set_keys(context: Context) -> list[str]:
@@ -390,6 +397,7 @@ def memory_settings(context: Context) -> MemorySettings:
     memory = context.file.deploy.memory
     weights = memory.weights_mib
     if isinstance(weights, int):
+        # MiB to bytes
         weights <<= 20
     budget = AUTOMATIC if weights == "auto" else weights
     return MemorySettings(memory.shared, float(memory.persistent_cache), budget)
@@ -463,6 +471,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
             where=came.source,
             hint=f"add one under deploy.boards, {compute}or {cut}",
         )
+    # a bundle's manifest states shapes, and a client allocates its outputs by them
     open_outputs = [name for name in came.graph.outputs if name in came.graph.unknown]
     if open_outputs:
         raise ModelError(
@@ -556,6 +565,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
     if dla:
         require_cores(client.name, probe, context.target, dla)
     build = context.file.build
+    # in a hybrid engine TensorRT drives the DLA; loadables are run with cuDLA
     if dla and build.mode != "hybrid":
         require_cudla(client.name, probe, f"build.mode: {build.mode} builds DLA loadables")
 

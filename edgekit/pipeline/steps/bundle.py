@@ -132,10 +132,11 @@ def bundle_samples(
     if found is None:
         return None
     numbers, cases, labels = [0] * len(found.cases), [*found.cases], [*(found.labels or ())]
-    for number, one in enumerate(built.variants, 1):
+    # 0 is the configuration's own shape
+    for number, variant in enumerate(built.variants, 1):
         own = None
-        if not one.profiles:
-            own = _shape_samples(one.context, others[number] if others[1:] else None)
+        if not variant.profiles:
+            own = _shape_samples(variant.context, others[number] if others[1:] else None)
         if own is not None:
             numbers += [number] * len(own.cases)
             cases += own.cases
@@ -163,6 +164,7 @@ def _shape_samples(context: Context, other: Model | None) -> BundleSamples | Non
         return None
     net = network(context)
     names, tensors = list(net.outputs), net.tensors
+    # the original, so that an error of a rewrite shows as well
     fp32 = model_session(other or source(context), outputs=names)
     cases = []
     feeds = (
@@ -173,6 +175,8 @@ def _shape_samples(context: Context, other: Model | None) -> BundleSamples | Non
         for feed, values in zip(group, run_group(fp32, names, group), strict=True):
             outputs = dict(zip(names, values, strict=True))
             cases.append(
+                # ONNX Runtime's FP32 session gives floats where the network's own type may be
+                # smaller
                 (feed, {n: a.astype(tensors[n].dtype, copy=False) for n, a in outputs.items()})
             )
     labels = None
@@ -209,8 +213,9 @@ def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bund
         _digest(signing.public_key),
         used_rewrites(context).record.to_json(),
         health_key(context),
+        # the rest of `deploy` is not in the manifest
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
-        write(_memory(context, built)),
+        write(_bundle_memory(context, built)),
         write(head) if head else None,
     )
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
@@ -224,7 +229,7 @@ def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bund
     return bundle
 
 
-def _memory(context: Context, built: BuiltPlan) -> MemorySettings:
+def _bundle_memory(context: Context, built: BuiltPlan) -> MemorySettings:
     """Returns the bundle's GPU memory settings, which only TensorRT's engines use."""
     on_gpu = built.artefacts.backend == "tensorrt"
     return memory_settings(context) if on_gpu else MemorySettings()
@@ -265,6 +270,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
         digest = entry.digest
         # parts missing here, too, may be on the board, which reports them if they are not
         with suppress(LookupError):
+            # a stripped bundle has no weights: boards have them from an earlier installation
             if digest not in bundle.weights:
                 found[digest] = context.cache.array(digest, entry.dtype, entry.shape)
     return dataclasses.replace(bundle, weights={**bundle.weights, **found})
@@ -340,14 +346,18 @@ def _with_weights(
     more: list[list[Golden]] = []
     if built.variants:
         every, others = _reweigh_shapes(context, built, other, file)
-        weights = {name: weight for one in every for name, weight in one.weights.items()}
-        values = {digest: value for one in every for digest, value in one.values.items()}
+        weights = {name: weight for shape in every for name, weight in shape.weights.items()}
+        values = {digest: value for shape in every for digest, value in shape.values.items()}
         more = [
-            _range_outputs(one, own) if one.profiles else _run_golden_inputs(one.context, own)[0]
-            for one, own in zip(built.variants, every[1:], strict=True)
+            _range_outputs(variant, own)
+            if variant.profiles
+            else _run_golden_inputs(variant.context, own)[0]
+            for variant, own in zip(built.variants, every[1:], strict=True)
         ]
     elif built.golden is not None:
         weights, values = convert_weights(context, built, other)
+        # no board has run these weights yet, so this machine's outputs with a tolerance take their
+        # place
         golden = loosen_golden(golden, _reference_golden(context), _golden_outputs(context, built))
     bundle = with_weights(
         pack_bundle(context, built, signing),
@@ -387,18 +397,19 @@ def _reweigh_shapes(
     found: list[Artefacts] = []
     known: dict[str, str] = {}
     for number, own in enumerate(every):
-        one = built.variants[number - 1] if number else None
-        if one is None:
+        variant = built.variants[number - 1] if number else None
+        if variant is None:
             weights, values = derive_weights(own.weights, other)
-        elif one.profiles:
+        elif variant.profiles:
             networks.append(None)
-            opened = open_model(one.context, one.profiles, one.values, file)
+            opened = open_model(variant.context, variant.profiles, variant.values, file)
             weights, values = derive_weights(own.weights, opened)
         else:
-            network = other_weights(one.context, file)
+            network = other_weights(variant.context, file)
             networks.append(network)
             weights, values = derive_weights(own.weights, network)
         for name, weight in weights.items():
+            # the bundle has each weight once, under its name
             if known.setdefault(name, weight.digest) != weight.digest:
                 raise DataError(
                     f"the weight {name} would have another value for each shape",
@@ -441,7 +452,7 @@ def _pack(
         samples=bundle_samples(context, built),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
-        memory=_memory(context, built),
+        memory=_bundle_memory(context, built),
         variants=[
             ShapeVariant(
                 network(variant.context),
@@ -462,20 +473,20 @@ def _pack(
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 
-def _range_outputs(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
+def _range_outputs(variant: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
     """Returns the outputs of the engine of a range at the smallest, best and largest sizes.
 
     Args:
-        one: The build.
+        variant: The build.
         made: The same with other weights.
     """
 
-    net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
-    ranges = golden_ranges(first_input(one.context))
+    net, runner = network(variant.context), Runner(made or variant.built.artefacts, stripped=False)
+    ranges = golden_ranges(first_input(variant.context))
     # a board uses the best values if it is given none
-    best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
+    best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in variant.values.items()}
     found = []
-    for shapes in golden_shapes(one.profiles, network_sizes(one.context)):
+    for shapes in golden_shapes(variant.profiles, network_sizes(variant.context)):
         inputs = {**golden_inputs(net, GOLDEN_SEED, ranges, shapes), **best}
         found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
@@ -506,6 +517,7 @@ def _run_golden_inputs(
     first = first_input(context)
     ranges = golden_ranges(first)
     inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
+    # both in one group: loading the engines takes longer than running them
     outputs, answer = Runner(built, stripped=False).run_group([inputs, first])
     first_lane = Golden(GOLDEN_SEED, ranges, outputs)
     count = len(built.lanes)
@@ -537,7 +549,8 @@ def unstripped_outputs(
             return None
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)
-    if _bytes(inputs) == _bytes(first_input(context)):
+    # the usual inference without a file: its outputs were computed with the golden ones
+    if _array_bytes(inputs) == _array_bytes(first_input(context)):
         return _reference_outputs(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)
 
@@ -572,7 +585,7 @@ def write_typed(context: Context, path: Path) -> Path | None:
     return path
 
 
-def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+def _array_bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items()}
 
 

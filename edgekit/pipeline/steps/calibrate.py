@@ -157,6 +157,7 @@ def later_inputs(context: Context, most: int) -> Iterable[Mapping[str, np.ndarra
     section = context.file.calibration
     if section.data is None:
         return synthetic_inputs(model(context), most, section.seed, first=section.count)
+    # spread inputs are chosen over all data: more of them would be other ones from the first on
     if section.pick == "spread":
         return ()
     # samples are rows of a batch
@@ -210,6 +211,7 @@ def _data_identity(context: Context) -> list[Any]:
         if not is_list(path):
             return [settings, path_identity(path)]
         images = images_at(path)
+        # a list may name images anywhere: each counts by its size and time
         return [settings, list(map(str, images)), file_stamps(images)]
     from edgekit.quantize.data.functions import data_file
 
@@ -247,6 +249,7 @@ def ranges(context: Context) -> Ranges:
     from edgekit.quantize.calibration.measure import measure
 
     identity = model_digest(context), inputs_identity(context)
+    # under the inputs' identity: changed data never continue an interrupted measurement
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"
 
     def compute() -> Ranges:
@@ -255,6 +258,7 @@ def ranges(context: Context) -> Ranges:
 
         def progress(done: int, total: int) -> None:
             nonlocal interrupted
+            # a fresh measurement reports input 1 first
             if interrupted and done > 1:
                 context.announce(f"continues at input {done}, where calibration was interrupted")
             interrupted = False
@@ -263,6 +267,7 @@ def ranges(context: Context) -> Ranges:
         announce_memory(context, model(context), holds=True)
         section, inputs = image_section(context), calibration_inputs(context)
         if section.data is not None:
+            # damaged samples are refused before the first of them is run
             check_samples(_load_samples(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images
         options = ImageOptions(**section.model_dump(include=set(IMAGE_OPTIONS)))
@@ -290,6 +295,7 @@ def ranges(context: Context) -> Ranges:
 
     found = context.stored(Ranges, "calibrate", compute, *identity)
     context.session.read = found.samples
+    # the data's name is no part of the key: equal data may have another path now
     return replace(found, data=inputs_text(context))
 
 
@@ -317,6 +323,7 @@ def with_measured_ranges(context: Context) -> Context:
         )
     check_finite_weights(context)
     found = ranges(context)
+    # a mask's filler, such as -1e4, lies far below all other values: no scale suits both
     amax = tuple(
         {name: value for name, value in each.items() if name not in found.masked}
         for each in found.amax.values()

@@ -22,6 +22,7 @@ from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
 from edgekit.pipeline.boards.addresses import config_boards, fill_hint, job_command
 from edgekit.pipeline.boards.changes import taken_back_note
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.text import counted
@@ -236,6 +237,7 @@ class InstallSteps:
         from edgekit.reports.text import size
 
         name = _STEP_OF.get(phase)
+        # a phase reports often; its step begins once, with the first report
         if name and done == 0 and (not self._begun or self._begun[-1].name != name):
             self._begin(name)
         elif phase in _DOING and self._begun:
@@ -263,7 +265,7 @@ class InstallSteps:
             if all(step.name != before for step in self._begun):
                 self._begin(before)
                 self._begun[-1].reuse("nothing to do")
-        self._stack.close()
+        self._stack.close()  # ends the step before
         step = self._stack.enter_context(self._steps.step(name))
         step.detail = self._details[name]
         self._begun.append(step)
@@ -277,6 +279,7 @@ class BoardTimes:
         self._began = time.monotonic()
         self._commands = 0
         self._seconds = 0.0
+        # held back while a thread connects: its lines would appear within another step's
         self._held: list[str] | None = []
 
     def show(self) -> None:
@@ -331,6 +334,7 @@ class DetachedJobNote:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # before the job began nothing continues on the board
         if not self._job or kind is None or not issubclass(kind, KeyboardInterrupt):
             return
         name, config = self._client.name, self._config
@@ -417,6 +421,7 @@ class ConnectedBoards:
             begun: Future[BoardClient] = Future()
             self._begun.append(begun)
             given = (board, key, loader, begun)
+            # daemons, so that a board that does not answer does not keep the process alive
             Thread(target=self._open_in_thread, args=given, daemon=True).start()
 
     def _open_in_thread(
@@ -424,8 +429,10 @@ class ConnectedBoards:
     ) -> None:
         try:
             client = self._open(board, key, loader)
+            # `look` asks this next: it is answered while the host works
             self._trusted[id(client)] = client.trust()
         except BaseException as error:
+            # whatever it is: a future without a result would block `clients` forever
             begun.set_exception(error)
         else:
             begun.set_result(client)
@@ -486,9 +493,12 @@ class ConnectedBoards:
         clients = self.clients()
         key = public_key(path)
         for client in clients:
+            # used once: after `trust_signer` the answer is outdated
             known = self._trusted.pop(id(client), None) or client.trust()
             # a KRL, and keys signed by an authority, are judged by the board
-            certain = "-cert-" not in key.kind and not any(one.authority for one in known.keys)
+            certain = "-cert-" not in key.kind and not any(
+                trusted.authority for trusted in known.keys
+            )
             if key.fingerprint in known.revocations.fingerprints:
                 raise BundleError(
                     f"the signing key {key.fingerprint} is revoked on the board",
@@ -498,7 +508,7 @@ class ConnectedBoards:
                 )
             if self._trust_key:
                 continue  # ``trust_signer`` adds it
-            if certain and all(one.fingerprint != key.fingerprint for one in known.keys):
+            if certain and all(trusted.fingerprint != key.fingerprint for trusted in known.keys):
                 where = shlex.quote(self._config.path)
                 raise BundleError(
                     f"the board does not trust the signing key {key.fingerprint} ({path})",
@@ -516,11 +526,8 @@ class ConnectedBoards:
             line = allowed_signers_line(self.signing.public_key)
             for client in self.clients():
                 client.trust(TrustRequest(new=(line,)))
+            # once is enough for all releases of a run
             self._trust_key = False
-
-    def describe(self, client: BoardClient) -> DescribedBoard:
-        """Returns a board's description in documents."""
-        return DescribedBoard(client.name, client.kind, client.note)
 
     def identity(self, client: BoardClient) -> list[str]:
         """Returns the identity of a board in the keys of its results."""
@@ -591,7 +598,9 @@ class ConnectedBoards:
         lacking: int | None = 0 if reused else None
         if bundle is not None:
             sizes = bundle.manifest.sizes()
+            # as an installation would: damaged blobs are sent again
             lacking = sum(sizes[missing] for missing in client.missing(sizes, verify=True))
+            # a release that lacks blobs is installed again
             reused = reused and not lacking
         if bundle is not None and lacking is not None and not reused:
             hello = client.hello()
@@ -600,7 +609,7 @@ class ConnectedBoards:
         notes = [f"{client.name} would trust the signing key"] if self._trust_key else []
         return self._add_notes(
             InstalledRelease(
-                board=self.describe(client),
+                board=describe_board(client),
                 release=serving.id if serving is not None and reused else None,
                 digest=digest,
                 bytes_sent=lacking,
@@ -665,9 +674,12 @@ class ConnectedBoards:
                         put_back=put_back,
                         on_purpose=self._allow_older or None,
                         on_start=job.begins,
+                        # what the deployment found then, for a board that serves this bundle
+                        # already
                         passed=cache.find(DeploymentFacts, "deployed", key),
                     )
             except BoardError as error:
+                # `infer` and `bench` can go on with the release that the board serves
                 if not or_serving or "taken_back" not in error.extra:
                     raise
                 return self._serving_release(client, bundle.name, error, shown)
@@ -675,7 +687,7 @@ class ConnectedBoards:
                 shown.reused(release.id)
         health = release.deployment.health
         result = InstalledRelease(
-            board=self.describe(client),
+            board=describe_board(client),
             release=release.id,
             digest=release.digest,
             bytes_sent=release.bytes_sent,
@@ -704,10 +716,11 @@ class ConnectedBoards:
         shown.reused(serving.id, other=True)
         note = taken_back_note(client.name, serving.id, back, self._config.path)
         key = self.cache.key("release", self.identity(client), serving.digest)
+        # known if this machine installed it: its self-test had a result then
         known = self.cache.find(InstalledRelease, "release", key)
         return self._add_notes(
             InstalledRelease(
-                board=self.describe(client),
+                board=describe_board(client),
                 release=serving.id,
                 digest=serving.digest,
                 bytes_sent=0,

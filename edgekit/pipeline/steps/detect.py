@@ -18,6 +18,7 @@ from edgekit.detection.draw import draw
 from edgekit.documents import Coded, Count, Document, Number
 from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
+from edgekit.pipeline.boards.requests import describe_board
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import check_output_folder, check_outputs
 from edgekit.pipeline.steps.calibrate import picture_preparation, usual_pictures
@@ -78,7 +79,7 @@ class DetectedObject(Document):
             score=round(found.score, _SCORE),
             number=found.number,
             name=found.name,
-            points=[[round(float(one), _PIXELS) for one in point] for point in found.points],
+            points=[[round(float(value), _PIXELS) for value in point] for point in found.points],
             text=found.text,
         )
 
@@ -151,7 +152,8 @@ class Pictures:
             DataError: "data.path": the path does not exist; "data.empty": no picture.
             UsageError: "output.same": a drawn picture would replace an input.
         """
-        found = dict.fromkeys(chain.from_iterable(map(_in_source, sources)))
+        # a picture that is named twice, by itself and in its folder, counts once
+        found = dict.fromkeys(chain.from_iterable(map(_pictures_in, sources)))
         if not found:
             raise DataError(
                 "no picture is given",
@@ -170,13 +172,14 @@ class Pictures:
         """Returns the output file of each picture."""
         names, found = dict[str, int](), list[Path]()
         for file in self.files:
+            # pictures of several folders may have the same name
             number = names[file.stem] = names.get(file.stem, 0) + 1
             more = f"-{number}" if number > 1 else ""
             found.append(self.folder / f"{file.stem}{more}-detected.png")
         return found
 
 
-def _in_source(source: Path) -> list[Path]:
+def _pictures_in(source: Path) -> list[Path]:
     if not source.is_dir():
         if not source.exists():
             raise DataError(
@@ -237,6 +240,7 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
     """
     need_head(context)
     _, prepare = picture_preparation(context, row_layout(model(context)).specs, pictures.files[0])
+    # all files are opened to find a wrong one, but one is enough to try the preparation
     for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
         image = read_image(file, prepare.mode)
         if not number:
@@ -270,17 +274,23 @@ def detect_on(
     client, head = boards.clients()[0], need_head(context)
     rows = row_layout(model(context))
     name, prepare = picture_preparation(context, rows.specs, pictures.files[0])
+    # pictures are not in the cache: the step is never "reused"
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
     pictures.folder.mkdir(parents=True, exist_ok=True)
     while batch := list(islice(files, rows.batch)):
         context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
+        # in their own mode, since the objects are drawn on them; the network's mode comes after
         images = [read_image(file) for file, _ in batch]
-        ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
+        ready = [
+            _prepare_row(prepare, file, image)
+            for (file, _), image in zip(batch, images, strict=True)
+        ]
         feed = write_npz({name: rows.filled(ready)})
         answer = read_npz(client.infer(context.file.name, feed, release=release.release))
         frames = decoded(head, answer, options, client.name)
+        # the rest of a batch is filled up
         for (file, goal), image, frame in zip(batch, images, frames[: len(batch)], strict=True):
             objects = prepare.placing(image.height, image.width).back(frame)
             save_drawn(goal, image, objects, head)
@@ -300,7 +310,7 @@ def detect_on(
     )
     return Detections(
         schema="edgekit.detections/1",
-        board=board_name(boards.describe(client)),
+        board=board_name(describe_board(client)),
         release=release.release,
         backend=release.backend or backend,
         head=head.family,
@@ -313,7 +323,7 @@ def detect_on(
     )
 
 
-def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
+def _prepare_row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
     try:
         return prepare(image.convert(prepare.mode))[0]
     except DataError as error:

@@ -99,8 +99,10 @@ def _judge(
     # show otherwise
     given = given_scales(context)
     if given is None:
+        # rewriting has judged these layers under the same assumption
         if lowered.judgement is not None and not (unscaled or floats or most is not None):
             return JudgedModel(lowered.judgement, None)
+        # the values of scales do not matter to a verdict, only which tensors have one
         names = {*network.whole.tensors, *network.whole.fixed} - unscaled
         return JudgedModel(judging(dict.fromkeys(names, 1.0) if unscaled else None), None)
 
@@ -110,6 +112,7 @@ def _judge(
         model,
         network,
         judging,
+        # a cache names tensors of the original, of which rewrites have moved or renamed some
         original=None if model is source(context) else source(context),
         name=context.file.calibration.cache or "",
         typed=needs_qdq_nodes(context),

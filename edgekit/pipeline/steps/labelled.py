@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 LABELS = "labels"
 # precision is over all scores, as Ultralytics and COCO compute it
 _LEAST_SCORE, _MOST_OBJECTS = 0.001, 300
+# bytes of a file of labelled inputs, which is read whole
 _MOST_BYTES = 1 << 30
 
 
@@ -164,6 +165,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
             for number in range(len(labels))
         )
         number = 0
+        # in groups: a large network is loaded piece by piece, and each piece once a group
         for group in group_inputs(feeds, [runner, reference]):
             real = reference.outputs((output,), number, group)
             for made, (value,) in zip(runner.run_group(group), real, strict=True):
@@ -213,6 +215,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
                 frames = len(as_built)
                 as_built += detect(head, made, all_scores)
                 in_fp32 += detect(head, dict(zip(names, values, strict=True)), all_scores)
+                # the rest of the last batch has no pictures
                 matched.add(in_fp32[frames : len(pictures)], as_built[frames : len(pictures)])
                 context.update(
                     min(len(as_built), len(pictures)), len(pictures), "labelled pictures"

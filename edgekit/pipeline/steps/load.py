@@ -91,16 +91,19 @@ def requested_shapes(context: Context) -> ShapeRequest:
     """
     section, made = context.file.model, export_torch(context)
     if made is not None and not (section.shapes or section.dimensions):
+        # without sizes of the configuration the network keeps all sizes that it was exported for
         section = section.model_copy(update={"dimensions": made.dimensions})
+    # fixed sizes need not be compared with the inputs, for which the file is read
     plain = not (is_ranged(section) or section.values)
     if plain and not (made is not None and made.dimensions):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
-    inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
+    inputs = _load_builtin(context, []).proto.graph.input if path is None else file_inputs(path)
     request = shape_request(section, inputs, picture_sizes(context))
     if made is not None and made.dimensions:
         refuse_outside_export(request, inputs, made.dimensions, context.file.model)
     context.note(*request.notes)
+    # the network that is loaded first is then also the first bucket
     return request.led_by_bucket()
 
 
@@ -130,7 +133,8 @@ def load_head(context: Context) -> Head | None:
 
     path, where = _model_file(context), context.config.document.where
     if given == AUTO:
-        whole = _read(context, [])
+        # the whole network: the head's layers, which show its family, come after the cut
+        whole = _read_model(context, [])
         metadata = {} if path is None else file_metadata(path)
         context.update(0, 0, "recognising the head")
 
@@ -146,6 +150,7 @@ def load_head(context: Context) -> Head | None:
                 )
             return found.head
 
+        # kept, since recognition proves a head by running it
         head = context.stored(Head, "head", known, whole.digest, metadata)
     else:
         head = read_head(context.config.resolve(given))
@@ -156,7 +161,7 @@ def load_head(context: Context) -> Head | None:
         )
         if head.classes and len(names) != len(head.classes):
             raise DataError(
-                f"{counted(len(names), 'name')} for {_classes(head)}",
+                f"{counted(len(names), 'name')} for {_classes_text(head)}",
                 code="head.classes",
                 where=where(("detection", "classes")),
                 hint="give a name for each class, in the model's order",
@@ -178,11 +183,11 @@ def options_from_section(section: DetectionSection) -> Options:
 
 def head_note(head: Head) -> str:
     """Returns the note on the head that decodes the network's outputs, in a line."""
-    line = f"head: {head.family}, {_classes(head)}, decoded after the network (NumPy)"
+    line = f"head: {head.family}, {_classes_text(head)}, decoded after the network (NumPy)"
     return f"{line}; {head.assumed}" if head.assumed else line
 
 
-def _classes(head: Head) -> str:
+def _classes_text(head: Head) -> str:
     if head.text_line is not None:
         return counted(len(head.text_line.characters), "character")
     if head.text_map is not None:
@@ -207,7 +212,7 @@ def cut_outputs(context: Context) -> list[str]:
         return list(head.outputs)
     if section.cut is None:
         return []
-    whole = _read(context, [])
+    whole = _read_model(context, [])
     board, precision = context.target, context.file.precision
     network = layers(whole, context.tensorrt)
     judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
@@ -234,10 +239,10 @@ def cut_note(outputs: Iterable[str]) -> str:
 
 @computed(cut_outputs)
 def _load_cut(context: Context) -> Model:
-    return _read(context, cut_outputs(context))
+    return _read_model(context, cut_outputs(context))
 
 
-def _read(context: Context, outputs: list[str]) -> Model:
+def _read_model(context: Context, outputs: list[str]) -> Model:
     section, request = context.file.model, requested_shapes(context)
     path = _model_file(context)
     if path is not None:
@@ -251,11 +256,12 @@ def _read(context: Context, outputs: list[str]) -> Model:
             values=request.fixed,
         )
         context.note(*loaded.notes)
+        # `export` has already left the modules out of a PyTorch network
         if section.leave and made is None:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
         return loaded if made is None else replace(loaded, source=made.source)
-    model = _built_in(context, outputs)
+    model = _load_builtin(context, outputs)
     # its sizes are fixed: other sizes or an unknown input are errors as for a file
     input_shapes(model.proto.graph.input, request.optimum, section.batch)
     plugins = user_plugins(context)
@@ -263,7 +269,7 @@ def _read(context: Context, outputs: list[str]) -> Model:
     return replace(model, plugins=plugins) if plugins else model
 
 
-def _built_in(context: Context, outputs: list[str]) -> Model:
+def _load_builtin(context: Context, outputs: list[str]) -> Model:
     section, cache = context.file.model, context.cache
     assert section.builtin is not None, "the schema requires a source of the model"
     key = cache.key("builtin", section.builtin, section.seed, outputs)
@@ -329,9 +335,11 @@ def _without_int8(context: Context, plugin: Plugin, model: Model) -> Plugin:
     from edgekit.tensorrt.releases import release
 
     graph, tensorrt, floats = model.graph, context.tensorrt, plugin.float_formats
+    # a weakly typed builder itself reformats to a type that the plugin takes
     if floats == plugin.formats or "weak" in release(tensorrt).typings:
         return plugin
     nodes = [node for node in graph.nodes() if graph.plugin(node) is plugin]
+    # the file's own Q/DQ nodes, or an INT8 input, bring INT8 to the plugin
     if not nodes or any(graph.dtype(name) == "int8" for node in nodes for name in node.reads()):
         return plugin
     if not floats:
@@ -354,12 +362,12 @@ def user_plugins(context: Context) -> tuple[Plugin, ...]:
         ModelError: "model.plugin": the module of a function does not exist.
     """
     return tuple(
-        _plugin(context, number, section)
+        _make_plugin(context, number, section)
         for number, section in enumerate(context.file.model.plugins)
     )
 
 
-def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
+def _make_plugin(context: Context, number: int, section: PluginSection) -> Plugin:
     place, given = ("model", "plugins", number), section.model_fields_set
     where = context.config.document.where
     domain, _, operator = section.operator.rpartition("::")
@@ -382,6 +390,7 @@ def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
     return Plugin(
         operator,
         domain or None,
+        # None leaves it to the file's nodes, which may request another than the section's default
         version=section.version if "version" in given else None,
         namespace=section.namespace if "namespace" in given else None,
         function=function,
@@ -505,6 +514,7 @@ def float_layers(
     ) | layers_named(network, names, strict=False)
     if translate_qdq(context):  # its layers run in the types of the Q/DQ nodes
         return FloatLayers(chosen)
+    # tensors of much different magnitude that would share a scale keep their layer in FP16
     return FloatLayers.of(network, known_magnitudes(context), chosen)
 
 

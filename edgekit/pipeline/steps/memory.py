@@ -34,14 +34,14 @@ def announce_memory(context: Context, model: Model, *, holds: bool) -> None:
         largest = max(4 * value.size for value in entries(model.weights).values())
         need, why = 4 * largest + _STREAMED_BYTES, "four times the largest weight and 0.6 GB"
     free = free_memory()
-    has = "" if free is None else f"; {_text(free)} are available"
-    text = f"this step takes up to {_text(need)} of memory ({why}){has}"
+    has = "" if free is None else f"; {_gigabytes(free)} are available"
+    text = f"this step takes up to {_gigabytes(need)} of memory ({why}){has}"
     if free is not None and free < need:
         text += ", so the system may end it: free memory, or use a larger machine"
     context.announce(text)
 
 
-def _text(size: int) -> str:
+def _gigabytes(size: int) -> str:
     return f"{size / _GIGABYTE:.1f} GB"
 
 
@@ -74,6 +74,7 @@ def _cgroup_free_bytes(root: Path) -> Iterator[int]:
         else:
             continue
         own = Path(path.lstrip("/"))
+        # a limit of any group above this one holds, too
         for group in (own, *own.parents):
             folder = root / base / group
             most, used = read_text(folder / limit).strip(), read_text(folder / usage).strip()

@@ -60,6 +60,7 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
     used for both.
     """
     from edgekit.placement.segments import cut_segments
+    from edgekit.quantize.calibration.measure import measure
     from edgekit.reference.method import (
         COMPARED,
         HeldOutInput,
@@ -68,6 +69,10 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
         inputs_to_compare,
         most_inputs,
     )
+
+    def measure_half(feeds: Sequence[Feed], which: str) -> Ranges:
+        progress = report_inference(context, f"ranges on the {which} half of the inputs")
+        return measure(model(context), feeds, network=network(context), progress=progress)
 
     bound = placed.scale_binding
     errors = MethodErrors(
@@ -83,19 +88,12 @@ def choose_method(context: Context, placed: Plan) -> MethodChoice:
             ranges(context),
             lambda: later_inputs(context, COMPARED[-1]),
             calibration_inputs(context),
-            lambda feeds, which: _measured(context, feeds, which),
+            measure_half,
         ),
         lambda: (
             HeldOutInput(feed, ranges(context), False) for feed in calibration_inputs(context)
         ),
     )
-
-
-def _measured(context: Context, feeds: Sequence[Feed], which: str) -> Ranges:
-    from edgekit.quantize.calibration.measure import measure
-
-    progress = report_inference(context, f"ranges on the {which} half of the inputs")
-    return measure(model(context), feeds, network=network(context), progress=progress)
 
 
 def trial_plan(context: Context) -> Plan:
@@ -106,6 +104,7 @@ def trial_plan(context: Context) -> Plan:
     try:
         placed = plan(context)
     except EdgekitError:
+        # `edgekit calibrate` has no plan step: constraints that no plan meets do not stop it
         placed = PlacementQuery(
             network(context),
             judgement(context),
@@ -114,6 +113,7 @@ def trial_plan(context: Context) -> Plan:
             context.file.power_mode,
             Options(dla_cores=()),
         ).plan()
+    # the methods differ in scales alone: one variant of a plan that shares frames shows it
     return replace(placed, plans=placed.plans[:1])
 
 
@@ -130,6 +130,7 @@ def method_choice(context: Context) -> MethodChoice | None:
     if not chooses_method(context):
         return None
     by_gate = context.method_by_gate
+    # the gate's decisions are no inputs of the choice: without them the earlier result is found
     if by_gate or context.fp16_by_gate:
         context = replace(context, method_by_gate=None, fp16_by_gate=())
     found = _try_methods(with_measured_ranges(context))
@@ -179,6 +180,7 @@ def scales(context: Context) -> Scales | None:
         ModelError: "model.nonfinite": a weight has NaN or infinite values.
     """
     if context.file.precision != "int8":
+        # stored, so that the next run shows the step as "reused"
         context.stored(
             _NoScales, "calibrate", _NoScales, model_digest(context), context.file.precision
         )

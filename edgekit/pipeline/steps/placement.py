@@ -72,6 +72,7 @@ def placement_options(context: Context) -> Options:
     )
     context.note(*_device_name_notes(context))
     if mode == "hybrid":
+        # a hybrid engine is built for one DLA core
         options, note = limit_to_one_engine(options, context.target)
         context.note(*note)
     return options

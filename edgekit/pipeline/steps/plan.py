@@ -68,9 +68,11 @@ def plan(context: Context) -> Plan:
     """
     from edgekit.placement.plan import Plan
 
+    # chosen by the caller, as `edgekit tune` does for its trials
     if context.placed is not None:
         return context.placed
     require_parse(context)
+    # raises if a glob matches no layer
     fp16_layers(context, network(context), strict=True)
 
     def looking(what: str) -> Callable[[int, int], None]:
@@ -102,6 +104,7 @@ def plan(context: Context) -> Plan:
             placed = explain_gpu_only(
                 request, placed, looking("the reason why the DLA is not used")
             )
+        # the rewritten network's baselines would not show what the user's own file takes
         if network(context) is not lower_original(context).network:
             placed = _with_given_baselines(context, placed)
         return placed
@@ -143,7 +146,7 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
     than a run.
     """
     networks = lower_original(context).network, network(context)
-    checked, lowered = (len(one.whole.layers) for one in networks)
+    checked, lowered = (len(graph.whole.layers) for graph in networks)
     reasons = []
     if lowered != checked:
         reasons.append(f"the rewrites make {lowered} of them")
@@ -154,6 +157,7 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
             f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on no device"
         )
     notes = []
+    # the first question of a user who has seen both numbers
     if len(placed.layers) != checked:
         notes.append(
             f"{counted(len(placed.layers), 'layer')} placed; check counts {checked}: "

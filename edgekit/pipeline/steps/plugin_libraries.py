@@ -50,12 +50,13 @@ def required_libraries(context: Context, client: BoardClient, probe: Probe) -> P
     entries: dict[PluginEntry, None] = {}
     blobs: dict[str, bytes] = {}
     for number, plugin in enumerate(context.file.model.plugins):
-        library = _library(context, client, probe, number, plugin)
+        library = _read_or_compile(context, client, probe, number, plugin)
         digest = None if library is None else hashlib.sha256(library.data).hexdigest()
         if library is not None and digest is not None:
             blobs[digest] = library.data
-        for version, namespace in _lookups(context, number, needed=library is not None):
+        for version, namespace in _creator_keys(context, number, needed=library is not None):
             file = "" if library is None else library.name
+            # a dict as an ordered set: nodes of one plugin may ask for the same creator
             entries[PluginEntry(plugin.name, version, namespace, digest, file)] = None
     names = dict.fromkeys(entry.file for entry in entries if entry.file)
     if names:
@@ -66,7 +67,7 @@ def required_libraries(context: Context, client: BoardClient, probe: Probe) -> P
     return PluginLibraries(tuple(entries), blobs)
 
 
-def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, str]]:
+def _creator_keys(context: Context, number: int, *, needed: bool) -> list[tuple[str, str]]:
     """Returns the versions and namespaces of a plugin's creator: the section's if it has them, else
     those that the nodes request from TensorRT's parser.
     """
@@ -76,6 +77,7 @@ def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, 
         for node in source(context).graph.nodes()
         if node.op == own.operator and own.domain in (None, node.domain)
     ]
+    # TensorRT's parser assumes these values for a node without the attributes
     if needed and not nodes:
         nodes = [{"plugin_version": "1", "plugin_namespace": ""}]
     found = [
@@ -88,7 +90,7 @@ def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, 
     return list(dict.fromkeys(found))
 
 
-def _library(
+def _read_or_compile(
     context: Context, client: BoardClient, probe: Probe, number: int, plugin: PluginSection
 ) -> PluginLibrary | None:
     if plugin.library is not None:
@@ -112,6 +114,7 @@ def _compile(
     key = cache.key("plugin", write(request), list(kind))
     made = None if context.force else cache.find(CompiledPlugin, "plugin", key)
     if made is None or not cache.has_blobs([made.library]):
+        # on the board: only there are its compiler, headers and libraries those of its TensorRT
         job, result = run_board_job(context, client, "plugin", request, blobs)
         if not isinstance(result, CompiledPlugin):
             raise protocol_error(f"job {job} did not answer with a library", client.name)

@@ -33,7 +33,7 @@ def check_plugins(context: Context) -> tuple[str, ...]:
     notes = (
         note
         for number, plugin in enumerate(context.file.model.plugins)
-        for note in _notes(context, number, plugin)
+        for note in _section_notes(context, number, plugin)
     )
     found = (*missing_plugins(context), *notes)
     context.note(*found)
@@ -43,7 +43,7 @@ def check_plugins(context: Context) -> tuple[str, ...]:
 def missing_plugins(context: Context) -> tuple[str, ...]:
     """Returns the requirements of a board for plugins that only this machine can compute."""
     return tuple(
-        _missing(plugin, context.tensorrt)
+        _missing_text(plugin, context.tensorrt)
         for plugin in context.file.model.plugins
         if plugin.python is not None and plugin.library is None and plugin.source is None
         if not has_importer(plugin.name)
@@ -72,7 +72,7 @@ def _refuse_standalone(context: Context) -> None:
         raise ConfigError(problems, code="trt.features")
 
 
-def _notes(context: Context, number: int, plugin: PluginSection) -> Iterator[str]:
+def _section_notes(context: Context, number: int, plugin: PluginSection) -> Iterator[str]:
     if has_importer(plugin.name):
         yield (
             f"TensorRT's parser imports {plugin.name} itself and never looks for the plugin "
@@ -85,15 +85,16 @@ def _notes(context: Context, number: int, plugin: PluginSection) -> Iterator[str
         )
     try:
         if plugin.library is not None:
-            yield from _library(context, number, plugin)[1]
+            yield from _read_checked_library(context, number, plugin)[1]
         elif plugin.source is not None:
             read_plugin_source(context, number, plugin)
     except DataError as error:
+        # only a note: a check, a plan and this machine's build do not need the library
         hint = f" ({error.hint})" if error.hint else ""
         yield f"no board can load the plugin {plugin.operator}: {error.message}{hint}"
 
 
-def _missing(plugin: PluginSection, tensorrt: str) -> str:
+def _missing_text(plugin: PluginSection, tensorrt: str) -> str:
     from edgekit.tensorrt.plugin_families import families
 
     if any(family.travels == "plan" for family in families(tensorrt).values()):
@@ -130,12 +131,12 @@ def read_plugin_library(context: Context, number: int, plugin: PluginSection) ->
     Raises:
         DataError: "plugin.library", "plugin.machine", "plugin.tensorrt", "plugin.family".
     """
-    library, notes = _library(context, number, plugin)
+    library, notes = _read_checked_library(context, number, plugin)
     context.note(*notes)
     return library
 
 
-def _library(
+def _read_checked_library(
     context: Context, number: int, plugin: PluginSection
 ) -> tuple[PluginLibrary, list[str]]:
     from edgekit.tensorrt.plugin_library import check_library, read_library

@@ -103,6 +103,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
             found.notes,
         )
 
+    # `always` decides about the use of rewrites, not about what is found
     key = model.digest, section.model_dump(exclude={"always"}), *verdict_inputs(context)
     stored = context.stored(_StoredRewrites, "rewrite", compute, *key)
     made = fresh[0] if fresh else None
@@ -110,7 +111,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
 
 
 @computed(found_rewrites)
-def _candidate(context: Context) -> Lowered:
+def _lower_rewritten(context: Context) -> Lowered:
     """Returns the rewritten model, used or not, and its layers."""
     found, came = found_rewrites(context), source(context)
     fresh, model = found.rewritten, came
@@ -119,12 +120,14 @@ def _candidate(context: Context) -> Lowered:
     elif found.model:
         read = load_model(context.cache, found.model, came)
         if read is None:  # the cache's blobs were deleted
-            return _candidate(replace(context, force=True))
+            return _lower_rewritten(replace(context, force=True))
         model = read
+    # layers and verdicts of the search just done: lowering and judging again takes as long
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
         return Lowered(model, fresh.network, fresh.judgement)
     return (
         lower_original(context)
+        # the very same object: `plan` compares the networks by identity
         if model is came
         else Lowered(model, layers(model, context.tensorrt))
     )
@@ -164,8 +167,8 @@ def _reason_against_rewrites(context: Context) -> str:
     from edgekit.placement.without_rewrites import better_without
 
     before, after = (
-        query_for(context, one.network, judge_model(context, one).judgement)
-        for one in (lower_original(context), _candidate(context))
+        query_for(context, lowered.network, judge_model(context, lowered).judgement)
+        for lowered in (lower_original(context), _lower_rewritten(context))
     )
     return better_without(before, after)
 
@@ -180,8 +183,8 @@ def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
     from edgekit.placement.without_rewrites import slower_on_gpu
 
     before, after = (
-        (one.network, judge_model(context, one).judgement)
-        for one in (lower_original(context), _candidate(context))
+        (lowered.network, judge_model(context, lowered).judgement)
+        for lowered in (lower_original(context), _lower_rewritten(context))
     )
     slower = slower_on_gpu(before, after, context.target, context.file.power_mode)
     return before if slower else None
@@ -191,7 +194,7 @@ def unrewritten_network(context: Context) -> tuple[Network, Judgement] | None:
 def rewritten_model(context: Context) -> Lowered:
     """Returns the model after the rewrites, and its layers."""
     left_out = used_rewrites(context).model is None and found_rewrites(context).model is not None
-    return lower_original(context) if left_out else _candidate(context)
+    return lower_original(context) if left_out else _lower_rewritten(context)
 
 
 def model_digest(context: Context) -> str:

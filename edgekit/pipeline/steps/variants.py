@@ -44,14 +44,15 @@ def built_buckets(context: Context) -> tuple[ListedBucket, ...]:
         GateError: The build of a shape misses the gate; ``where`` is the shape.
     """
     found = []
-    for number, one in enumerate(planned_buckets(context)):
-        if one.bucket.engine != OWN:
-            found.append(one)
+    for number, planned in enumerate(planned_buckets(context)):
+        if planned.bucket.engine != OWN:
+            found.append(planned)
             continue
-        with within(f"shape {shape_text(one.bucket.shapes)}"):
-            own = pass_accuracy_gate(one.context) if number else context
+        with within(f"shape {shape_text(planned.bucket.shapes)}"):
+            # the first bucket is this context, which passed the gate in the step `build`
+            own = pass_accuracy_gate(planned.context) if number else context
         figures = bucket_accuracy(own)
-        bucket = replace(built_bucket(own, one.bucket), accuracy=figures)
+        bucket = replace(built_bucket(own, planned.bucket), accuracy=figures)
         found.append(ListedBucket(bucket, own))
     return tuple(found)
 
@@ -116,8 +117,10 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
     near = sorted(request.buckets, key=lambda bucket: distance(bucket, sizes))
-    buckets = [shape_text(one) for one in near]
-    ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in profiles]
+    buckets = [shape_text(bucket) for bucket in near]
+    ranges = [
+        ", ".join(f"{name} {sizes}" for name, sizes in profile.items()) for profile in profiles
+    ]
     raise UsageError(
         f"the shape {shape_text(shapes)} was not planned",
         code=code,
@@ -145,6 +148,7 @@ def gpu_range_context(context: Context) -> Context | None:
 
 def gpu_context_at(context: Context, sizes: Sizes) -> Context:
     """Returns the context of a shape that the GPU's engine of the range takes."""
+    # constraints on DLA cores, times and rates are those of the listed shapes
     placed = at_sizes(
         context,
         sizes,
@@ -192,17 +196,18 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
     engines of each bucket give bit-identical outputs for two different paddings.
     """
     own = [bucket.context for bucket in built_buckets(context) if bucket.bucket.engine == OWN]
-    batches = {one: _batch(one) for one in own}
+    batches = {shaped: _batch(shaped) for shaped in own}
     request = requested_shapes(context)
     opened = {sizes.min[:1] != sizes.max[:1] for p in request.profiles for sizes in p.values()}
+    # without a batch above 1, or with one batch for all frames, there is nothing to pad
     if max(batches.values(), default=1) < 2 or not (True in opened or len({*batches.values()}) > 1):
         return ()
 
     def compute() -> _Paddings:
-        for one, batch in batches.items():
+        for shaped, batch in batches.items():
             if batch < 2:
                 continue
-            if why := mixing_node(model(one).graph) or _differing_output(one, batch):
+            if why := mixing_node(model(shaped).graph) or _differing_output(shaped, batch):
                 context.note(f"A smaller batch is not padded up to a listed one: {why}")
                 return _Paddings(())
         context.note(
@@ -234,9 +239,11 @@ def _differing_output(context: Context, batch: int) -> str:
         feed = golden_inputs(net, GOLDEN_SEED, ranges)
         other = golden_inputs(net, seed, ranges)
         for name, value in feed.items():
+            # the last entry is the padding: zeros in one run, random numbers in the other
             value[kept:] = other[name][kept:] if seed != GOLDEN_SEED else 0
         answers.append(runner.run(feed))
     for name in net.outputs:
+        # bytes, since NaN differs from itself and -0.0 equals 0.0
         if answers[0][name][:kept].tobytes() != answers[1][name][:kept].tobytes():
             return f"output {name!r} depends on the other entries of the batch"
     return ""
