@@ -401,6 +401,7 @@ class BoardClient:
         """
         options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
+            # the board itself would run them outside of the container
             options.append("--no-run")
         found: tuple[Resumed, ...] = self._request(
             "resume", *options, timeout=timeouts.WORK_S
@@ -462,6 +463,7 @@ class BoardClient:
                 is the same job.
         """
         stdin = [json_line({"kind": kind, "request": write(request)})]
+        # without the option the board would run the job outside of the container
         options = () if self.board.container is None else ("--no-run",)
         found: StartedJob = self._request(
             "job-start", *options, stdin=stdin, timeout=timeouts.WORK_S
@@ -503,6 +505,7 @@ class BoardClient:
                 )
             except (BoardError, EnvironmentLack) as error:
                 now = time.monotonic()
+                # patience counts from the first failure, not from the last
                 since = since or now
                 over = now - since > patience_s or (mute and error.code == _SILENT)
                 if error.code not in UNREACHABLE_CODES or self._reconnect is None or over:

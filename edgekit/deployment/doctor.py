@@ -490,6 +490,7 @@ def _mode_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     now, mode, measured = probe.power.mode, planned.mode, planned.bench_mode
     if not now:
         return
+    # nvpmodel names some modes MODE_30W, targets name them 30W
     same = str(now).upper().removeprefix("MODE_") == mode.upper()
     yield DoctorCheck(
         "fits.power-mode",

@@ -62,6 +62,7 @@ class Entry:
             # fnmatch has bracket sets, OpenSSH does not: "[host]:port" is literal
             plain = pattern.lstrip("!").replace("[", "[[]").lower()
             if pattern and fnmatch.fnmatchcase(host.lower(), plain):
+                # a negated pattern wins, in whatever order it is listed
                 if pattern.startswith("!"):
                     return False
                 found = True
@@ -79,6 +80,7 @@ def read_entries(texts: Iterable[str]) -> Iterator[Entry]:
             if len(words) < 3 or (marker and marker not in _MARKERS):
                 continue
             blob = _decode(words[2])
+            # OpenSSH also skips a line whose key is of another type than it states
             if blob is not None and _kind(blob) == words[1]:
                 yield Entry(marker, words[0], words[1], blob)
 
@@ -98,7 +100,9 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
     if not data.startswith(_KRL):
         lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
         keys = [_key_blob(line) for line in lines if line and not line.startswith("#")]
+        # a line that cannot be read might revoke this key
         return None in keys or blob in keys
+    # a KRL is binary: only OpenSSH's own program reads it
     program = shutil.which("ssh-keygen")
     if program is None:
         return True
@@ -112,6 +116,7 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
             )
         except (OSError, subprocess.TimeoutExpired):
             return True
+    # 0: not revoked (ssh-keygen(1), -Q); an error also counts as revoked
     return done.returncode != 0
 
 
@@ -195,6 +200,7 @@ class Trust:
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
             raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
         if self.pin:
+            # OpenSSH prints fingerprints without base64's padding
             if shown != self.pin.rstrip("="):
                 raise _mismatch(where, shown, f"the pinned key is {self.pin}")
             return False

@@ -43,7 +43,9 @@ _PHASES = {
 }
 # the job's processes ended, and the deployment can continue from its journal
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
+# jobs that may continue a deployment whose job was cut off
 _TIMES = 3
+# the rest of a policy does not decide if a release passes
 _GATES = ("latency_ms", "accuracy_min")
 
 
@@ -355,6 +357,8 @@ def install(
             digest=bundle.digest,
             policy=policy,
             operator=user_at_host(),
+            # equal requests are the same job: a second deployment of a bundle must not return the
+            # first job's result
             nonce=secrets.token_hex(8),
             # newly sent blobs are tested again
             again=again or sent.blobs_sent > 0,

@@ -99,6 +99,7 @@ def require_cores(board: str, probe: Probe, target: Target, used: Collection[str
     release, cores = tensorrt_release(probe), probe.dla.cores
     if release and not supports_dla(target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
+    # DEVICES begins with the GPU
     elif cores is not None and set(used).difference(DEVICES[: cores + 1]):
         why = f"TensorRT has {cores} DLA cores on the board"
     else:

@@ -36,6 +36,7 @@ class SshOptions:
 
     def keys(self) -> tuple[Path, ...]:
         """Returns the IdentityFile paths; OpenSSH's defaults only if they exist."""
+        # ``ssh -G`` lists the default identity files even if they do not exist
         found = [Path(os.path.expanduser(text)) for text in self.values.get("identityfile", ())]
         home = Path("~/.ssh").expanduser()
         return tuple(
@@ -48,6 +49,7 @@ class SshOptions:
     def known_hosts(self) -> tuple[Path, ...] | None:
         """Returns the known_hosts files; None for the default files."""
         users, system = self.one("userknownhostsfile"), self.one("globalknownhostsfile")
+        # ``ssh -G`` also prints defaults: these count as not set
         usual = {" ".join(f"{home}/.ssh/{name}" for name in _USER) for home in ("~", _home())}
         if (not users or users in usual) and (not system or system == " ".join(_GLOBAL)):
             return None
@@ -115,6 +117,7 @@ def _read_without_ssh(path: Path, host: str) -> SshOptions:
         found = paramiko.SSHConfig.from_text(text).lookup(host)
     except (OSError, ValueError, paramiko.SSHException) as error:
         raise ssh_config_error(str(error)) from error
+    # paramiko has no Include and would ignore the included file
     if any(line.split()[:1] and line.split()[0].lower() == "include" for line in text.splitlines()):
         raise ssh_config_error(
             "Include needs the OpenSSH client (openssh-client), which is not installed"
@@ -151,6 +154,7 @@ def _joined_path(words: list[str]) -> Path:
 
 def _last_line(stderr: bytes) -> str:
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    # the last line, "terminating, 1 bad configuration options", has no reason
     reasons = [line for line in lines if "terminating" not in line and "terminal" not in line]
     return (reasons or lines or ["ssh -G failed"])[-1].strip()[:300]
 
@@ -270,6 +274,7 @@ def _command(text: str, values: dict[str, str]) -> str:
                 f"ProxyCommand uses the token %{token}, which edgekit does not support"
             )
         value = "%" if token == "%" else values[token]
+        # the text of the configuration is the user's own, a host or account may come from elsewhere
         if token != "%" and (value.startswith("-") or set(value) & _SHELL):
             raise ssh_config_error(
                 f"{value!r} is not allowed in a ProxyCommand: a shell would interpret it"

@@ -187,6 +187,7 @@ def converse(
         except BoardError:
             if not out.flooded:
                 raise
+            # the flood ended the command, so the error is only a consequence
             status = -1
         said, complaint = (b"", b"") if status is None else (out.result(), err.result())
         if out.flooded:
@@ -289,6 +290,7 @@ def frames(
             done += len(piece)
             if progress:
                 progress("send", done, total)
+        # sent pages of a mapped weight file would count as this process's memory
         forget_pages(data)
     yield b"\n"
 
@@ -398,6 +400,7 @@ class _LocalChild:
         self._out = cast(IO[bytes], child.stdout)
         self._err = cast(IO[bytes], child.stderr)
         self._handle = self._in.fileno()
+        # a blocking write to a full pipe could not time out
         os.set_blocking(self._handle, False)
         self._writable = select.poll()
         self._writable.register(self._handle, select.POLLOUT)
@@ -453,6 +456,7 @@ class _LocalChild:
                 self._child.wait()
 
     def _signal(self, number: signal.Signals) -> None:
+        # after the child is reaped, its number may belong to another process
         if self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)

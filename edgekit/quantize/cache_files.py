@@ -363,6 +363,7 @@ def diff_document(
         DataError: A file is no cache.
         UsageError: A negative tolerance.
     """
+    # refuses NaN, too
     if not tolerance >= 0:
         raise UsageError(f"the tolerance cannot be {tolerance}", hint="a number such as 0.01")
     found = diff(load_cache(first), load_cache(second), tolerance=tolerance)

@@ -152,6 +152,7 @@ def make_scales(
     """Returns ``Scales`` with float32 values and their digest."""
     rounded = {name: to_float32(value) for name, value in scales.items()}
     digest = hashlib.sha256()
+    # equal scales have equal digests, in whatever order they were found
     for name in sorted(rounded):
         digest.update(f"{name}\0{hex_bits(rounded[name])}\n".encode())
     return Scales(rounded, method, data, digest.hexdigest(), tuple(missing))
@@ -195,6 +196,7 @@ def tie(
         for name in layer.tensors:
             by_tensor.setdefault(name, []).append(layer)
     values = {**scales, **inferred}
+    # moves give a value to tensors without; ties below only widen values that are there
     for names in moved.members():
         known = [values[name] for name in names if name in values]
         if known:

@@ -72,6 +72,7 @@ class Callables:
 
     def _every(self) -> Generator[DataRow, None, None]:
         items = self._function.call()
+        # text and dicts can be iterated, but are no series of samples
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise self._wrong(f"it returned {describe_type(items)}, not an iterable")
         with self._function.watched():
@@ -80,6 +81,7 @@ class Callables:
         try:
             while True:
                 with self._function.watched():
+                    # a list tells the end from an item that is None
                     found = list(islice(iterator, 1))
                 if not found:
                     break

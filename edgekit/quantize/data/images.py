@@ -397,6 +397,7 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
         image = Image.fromarray(((codes + _STEP // 2) // _STEP).astype(np.uint8))
     elif image.mode == "F":
         raise ValueError("its pixels are floating-point numbers; give an .npy file instead")
+    # Pillow warns about a palette with transparency that is converted to RGB directly
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA")
     return image.convert(mode)

@@ -114,6 +114,7 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
         first = error.errors()[0]
         at = ".".join(map(str, first["loc"]))
         raise _wrong(path, f"is not COCO's JSON: {at} {first['msg']}") from error
+    # COCO's ids have gaps: 80 categories have ids from 1 to 90
     order = sorted(coco.categories, key=lambda category: category.id)
     named = [one.name for one in order]
     numbers = _numbers(path, named, classes)
@@ -144,6 +145,7 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
         if file is None:
             raise _wrong(path, f"its picture {picture.file_name!r} is not there")
         boxes = np.array([row.bbox for row in rows[picture.id]]).reshape(-1, 4)
+        # COCO's bbox is left, top, width and height
         boxes[:, 2:] += boxes[:, :2]
         found.append(
             LabelledPicture(

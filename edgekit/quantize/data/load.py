@@ -100,6 +100,7 @@ def load_data(
             if arrays:
                 notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
         else:
+            # spread rows need the number of all rows; the first rows need no further headers
             enough = None if spread else limit
             source = Arrays(arrays, rows, enough=enough, beside=beside)
             if whole and (source.size or 0) % rows.batch:

@@ -336,6 +336,7 @@ class CalibrationSamples:
                 where=where,
                 hint="remove the sample, or check the preprocessing, such as a std of 0",
             )
+        # conversion between integer types wraps silently
         if dtype.kind in "iu" and not (found.min() == low and found.max() == high):
             raise DataError(
                 f"input {name!r} has values from {found.min()} to {found.max()}",
