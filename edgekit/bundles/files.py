@@ -24,6 +24,7 @@ from edgekit_device.protocol.manifest import parse
 
 _MANIFEST = "manifest.json"
 _SIGNATURE = "manifest.json.sig"
+# a ZIP entry's earliest date: the same contents give the same bytes
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o644 << 16
 _CHUNK = 1 << 22
@@ -154,6 +155,7 @@ def read(
         }
         lacking = [digest for digest in manifest.blobs if digest not in found]
         if lacking:
+            # raises the error of a missing blob
             files.blobs.read(lacking[0])
     except DeviceError as error:
         kind = UsageError if error.code == "bundle.not-found" else BundleError
@@ -201,8 +203,11 @@ def _write_file(entries: dict[str, memoryview], path: Path) -> None:
         for name, data in entries.items():
             entry = zipfile.ZipInfo(name, _DATE)
             entry.external_attr = _MODE
+            # Unix (APPNOTE 4.4.2.2), whichever system writes it
             entry.create_system = 3
             entry.file_size = len(data)
+            # decided here, far below the size from which zipfile adds ZIP64's field by itself: the
+            # header's length must be known for the padding
             large = len(data) > zipfile.ZIP64_LIMIT // 2
             fixed = _LOCAL_HEADER + len(name) + _EXTRA_HEAD + (_ZIP64_EXTRA if large else 0)
             padding = -(file.tell() + fixed) % _ALIGNMENT

@@ -162,6 +162,7 @@ def _weights_and_engines(
             raise _join_error(f"two parts have different weights named {min(other)!r}", where)
         weights |= {other.get(name, name): one for name, one in manifest.weights.items()}
         for digest, entry in manifest.engines.items():
+            # the engine keeps its own names; its entry maps them to the bundle's names
             own = {name: name for name in other} | dict(entry.weights)
             called = {name: other.get(key, key) for name, key in own.items()}
             made = replace(entry, weights=called)
@@ -183,6 +184,8 @@ def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
 
     The first lane uses the first lane of each part, and has the most frames.
     """
+    # Cut the frames at every border between two lanes of any part: within such a piece each part
+    # uses a single lane, found at the middle of the piece
     ends = {1.0}
     for lanes in ways:
         ends |= {

@@ -327,6 +327,7 @@ def _now() -> datetime:
 
 
 def _end(valid_until: str) -> str:
+    # a day is valid to its last second
     return valid_until + ("" if "T" in valid_until else "T23:59:59Z")
 
 

@@ -147,6 +147,7 @@ def pack(
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
     memory = memory or MemorySettings()
+    # by digest, because equal weights are stored once
     weight_bytes = sum({weight.digest: weight.bytes for weight in weights.values()}.values())
     manifest = Manifest(
         name=name,

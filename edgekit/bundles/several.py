@@ -92,5 +92,6 @@ def _with_names(engine: bytes, names: Mapping[str, str]) -> bytes:
         tensor.name = own.get(tensor.name, tensor.name)
     for node in proto.graph.node:
         rename_reads(node, own)
+    # the engine's digest is that of its bytes, so equal engines need equal bytes
     data: bytes = proto.SerializeToString(deterministic=True)
     return data

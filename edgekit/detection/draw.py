@@ -44,6 +44,7 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
     from PIL import Image, ImageDraw
 
     pixels = np.array(image)
+    # masks first, so that boxes and labels are above all masks
     for found in reversed(objects):
         if found.mask is not None:
             inside = np.asarray(found.mask, bool)

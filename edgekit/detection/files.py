@@ -59,6 +59,7 @@ def read_class_names(given: Path | Sequence[str]) -> list[str]:
     own = document.get("names") if isinstance(document, dict) else None
     names = text.splitlines() if document is None else numbered(own)
     found = [str(name).strip() for name in names]
+    # empty lines at the end of a file are no classes
     while found and not found[-1]:
         found.pop()
     if not found or not all(found):

@@ -95,6 +95,7 @@ def _precision(
     right = np.concatenate([hits for hits, _ in matches], axis=1)
     ignored = np.concatenate([skipped for _, skipped in matches], axis=1)
     scores = np.array([each.score for its in found for each in its])
+    # cocoeval's mergesort is stable, too: objects of equal scores keep their order
     order = np.argsort(-scores, kind="stable")
     wanted = sum(int((~crowd).sum()) for _, crowd in truths)
     result = []

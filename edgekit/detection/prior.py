@@ -79,6 +79,7 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
         tensors["landmark_offsets"] = (points.tensor,)
         if own and (marked := decoding(graph, points.tensor, "Mul")):
             tensors["landmarks"] = (marked.result,)
+    # a softmax has the background as one more class
     classes = scores.values - (part.scores == "softmax")
     head = Head(
         "RetinaFace" if points else "SSD" if part.scores == "softmax" else "RetinaNet",
@@ -243,12 +244,15 @@ def _measured(
     moved, grown = _run_decoding(model, own, boxes, 1.0)
     if not (extent > 0).all():
         raise Differs(3, f"{own.result} has no left, top, right, bottom of offsets of zero")
+    # boxes are centre + offset * variance * size, and size * exp(offset * variance); medians,
+    # because single rows differ by rounding
     variances = [
         *np.median((moved - centre) / extent, axis=0),
         *np.log(np.median(grown / extent, axis=0)),
     ]
     if not np.all(np.isfinite(variances)) or min(variances[2:]) <= 0:
         raise Differs(3, f"{own.result} does not grow with the exponential of its offsets")
+    # the largest exponent is _STEEP: float32 holds its exponential
     _, large = _run_decoding(model, own, boxes, _STEEP / max(variances[2:]))
     logarithms = np.log(large / extent)
     growth = float(logarithms.max())

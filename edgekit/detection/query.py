@@ -96,6 +96,7 @@ def _pair(model: Model) -> Recognised:
             "no two outputs are [batch, queries, classes] and [batch, queries, 4] with equal "
             f"queries; the outputs are {found}",
         )
+    # several pairs may fit by their shapes: the error is that of the pair that matched furthest
     differences = []
     for logits, boxes in pairs:
         try:

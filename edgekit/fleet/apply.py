@@ -189,6 +189,7 @@ class _Apply:
         stopped: Callable[[], bool],
     ) -> None:
         self._store, self._wanted = store, wanted
+        # no retries: the next run of cron tries again
         self._settings = RolloutSettings(parallel=parallel, deadline_s=0.0)
         self._most, self._failed = most_failed, 0
         self._reporter, self._stopped = reporter, stopped

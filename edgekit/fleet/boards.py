@@ -219,6 +219,7 @@ def served_release(app: str, status: AppStatus) -> ServedRelease:
     ended = [*status.history, *([] if status.deployment is None else [status.deployment])]
     since = None
     for entry in ended:
+        # a rollback makes the previous release serve again
         came = entry.release if entry.state == "committed" else entry.previous
         if entry.state in ("committed", "rolled-back") and came == current.id:
             since = max(since or "", entry.state_at)

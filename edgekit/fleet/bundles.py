@@ -62,6 +62,7 @@ class Bundles:
             needs_board = config.file.build.backend != _REFERENCE
             backend, kind = _REFERENCE, ""
             if needs_board:
+                # without the lock, so that boards are probed at the same time
                 backend, kind = _kind(config.file.build.backend, client.probe(), member.name)
             key = _key(str(source), backend, kind)
         with self._lock:
@@ -177,6 +178,7 @@ def _kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
     backend = choose_backend(backend_setting, probe, name)
     if backend == _REFERENCE:
         return backend, ""
+    # a board of unknown kind shares its engines with no other board
     return backend, "/".join(board_kind(probe.fingerprint)) or name
 
 

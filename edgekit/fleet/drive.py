@@ -77,6 +77,7 @@ class Drive:
             self._deploy(rows)
             if not self._exceeded() and not self._requested() and not self._strangers:
                 self._soak(wave)
+            # too many failures count before keys and requests: the wave goes back in any case
             if self._exceeded():
                 return self._refuse(wave, len(rows))
             if self._strangers:
@@ -239,6 +240,7 @@ class Drive:
             "done",
             release=answer.release,
             digest=answer.digest,
+            # the sum over all attempts
             bytes_sent=row.bytes_sent + answer.bytes_sent,
             seconds=answer.seconds,
         )
@@ -334,6 +336,7 @@ class Drive:
                 done=self._record_rollback,
                 failed=lambda row, error, again: self._record_failed_rollback(row, error),
             )
+        # the state stays "rolling-back", so that a resume continues it
         if self._stopped():
             return "rolling-back"
         self._abort_left()

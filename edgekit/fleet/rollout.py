@@ -310,6 +310,7 @@ class Fleet:
             for row in skipped:
                 rollout.set_board(row.name, state="pending", error=None)
             rollout.set(wave=min(row.wave for row in skipped))
+        # an earlier request to pause must not stop it at once
         rollout.request("")
         rollout.set(state="running", error=None)
 
@@ -336,6 +337,8 @@ def _changed_nothing(rollout: Rollout) -> bool:
     """Returns True if a rollout failed before it changed a board: its name is free again."""
 
     def untouched(row: Row) -> bool:
+        # ``before`` is recorded before a board changes; a board that refuses a bundle does not
+        # change
         refused = row.error is not None and family(row.error.code) in ("bundle", "install")
         return row.state in ("failed", "aborted", "skipped") and (row.before is None or refused)
 
@@ -419,6 +422,7 @@ def _current_members(rollout: Rollout, note: Callable[[str], None]) -> dict[str,
             not_listed = Failure(NOT_LISTED, text, name, "")
             rollout.set_board(name, state="skipped", error=not_listed)
             note(f"{name}: {text}: skipped")
+        # a board that only moved to another line of the inventory is unchanged
         elif name in now and replace(now[name], where=members[name].where) != members[name]:
             rollout.set_board(name, member=now[name])
             members[name] = now[name]

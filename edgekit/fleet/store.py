@@ -287,6 +287,7 @@ class Rollout:
                     f"{action_command('pause', self.name, self.folder)} stops it",
                 )
             text = file.read()
+            # a partial line would otherwise be continued by the next change
             file.truncate(text.rfind(b"\n") + 1)
             now = Rollout(self.path, text)
             self.facts, self.boards = now.facts, now.boards
@@ -368,7 +369,9 @@ class RolloutStore:
                 file.write(json.dumps(write(facts)).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
+            # unlike a rename, a link fails if the name exists
             os.link(new, path)
+            # the new name itself must survive a power cut
             folder = os.open(self.path, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -388,6 +391,7 @@ class RolloutStore:
         Raises:
             KeyError: The rollout does not exist.
         """
+        # a name of the command line must not lead out of the folder
         path = self.path / f"{Path(name).name}.jsonl"
         try:
             return _read(path)

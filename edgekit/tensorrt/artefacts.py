@@ -276,6 +276,7 @@ def unchangeable_weights(
         names, graph = taken[engine.key], engine.model.proto.graph
         if any(name.startswith("tmp_") for name in names):
             norms = (node for node in graph.node if node.op_type == "BatchNormalization")
+            # scale, bias, mean and variance, which the importer folds into "tmp_..." weights
             names.update(name for node in norms for name in node.input[1:5])
         others = models[engine.key].weights
         for name, value in engine.model.weights.items():

@@ -145,6 +145,7 @@ def _dla_formats(
             hint="let TensorRT convert it (build.mode: hybrid), or pin its layer to the GPU",
         )
     scales = scales or {}
+    # a tensor that an FP16 layer reads or writes, too, has the type that both sides can take
     int8 = touching.get(name, set()) == {"int8"} and name in scales and types[name] == "float32"
     dtype = "int8" if int8 else "float16"
     chosen = formats.get(name) or vector_format(dtype)
@@ -470,6 +471,7 @@ def build_request(
             kind=engine.kind,
             model=model,
             device=engine.device,
+            # DLA standalone mode refuses GPU fallback
             gpu_fallback=dla and engine.kind == "plan",
             typing=options.typing,
             precisions=options.precisions,
@@ -479,6 +481,7 @@ def build_request(
             calibration=cache,
             pools=(options.pools or {}) if dla else {},
             constraints=options.constraints if options.typing == "weak" else "none",
+            # TensorRT opens no loadable, so a loadable cannot be refitted
             refit_individual=options.refit_individual if engine.kind == "plan" else (),
             profiles=tuple(
                 {name: ProfileShapes(r.min, r.opt, r.max) for name, r in profile.items()}

@@ -377,6 +377,7 @@ def _inventory(
         hosts[member.name] = {**_host_vars(member), **own}
         for key, value in sorted(member.labels.items()):
             name = _GROUP.sub("_", f"{key}_{value}" if value else key)
+            # Ansible refuses names of groups that begin with a digit, and has two groups of its own
             name = f"label_{name}" if name[:1].isdigit() or name in ("all", "ungrouped") else name
             groups.setdefault(name, {"hosts": {}})["hosts"][member.name] = None
     shared = {"ansible_ssh_common_args": _KNOWN, **settings, **(first if same else {})}
