@@ -146,7 +146,7 @@ def read(
     try:
         files = open_bundle(Path(path))
         if signers is not None:
-            _judge(files.manifest, files.signature, signers, trust_unsigned, str(path))
+            _check_signers(files.manifest, files.signature, signers, trust_unsigned, str(path))
         manifest = parse(files.manifest)
         found = {
             digest: files.blobs.read(digest)
@@ -181,7 +181,7 @@ def read(
     )
 
 
-def _judge(
+def _check_signers(
     manifest: bytes, signature: bytes | None, signers: Iterable[str], trust: bool, where: str
 ) -> None:
     from edgekit_device.trust.signature import check_signature

@@ -150,8 +150,8 @@ class Bundle:
         ``reference.weights.derive_weights``.
         """
         return {
-            name: Weight(name, one.source, one.transform, one.digest, one.dtype, one.shape)
-            for name, one in self.manifest.weights.items()
+            name: Weight(name, w.source, w.transform, w.digest, w.dtype, w.shape)
+            for name, w in self.manifest.weights.items()
         }
 
     def signed(self, signature: bytes) -> Bundle:

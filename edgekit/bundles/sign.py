@@ -99,11 +99,11 @@ def public_key(source: str | Path) -> PublicKeyLine:
         refuse_private(text, where)
     words = text.strip().split("\n", 1)[0].split(None, 2)
     if len(words) < 2 or not words[0].startswith(_KINDS):
-        raise _no_key(where)
+        raise _no_key_error(where)
     try:
         base64.b64decode(words[1], validate=True)
     except (binascii.Error, ValueError):
-        raise _no_key(where) from None
+        raise _no_key_error(where) from None
     return PublicKeyLine(words[0], words[1], words[2].strip() if len(words) > 2 else "")
 
 
@@ -118,7 +118,7 @@ def refuse_private(text: str, where: str) -> None:
         )
 
 
-def _no_key(where: str) -> UsageError:
+def _no_key_error(where: str) -> UsageError:
     return UsageError("not an OpenSSH public key", code="sign.no-key", where=where)
 
 

@@ -231,14 +231,14 @@ class Agent:
             return
         try:
             if self._start is not None:
-                data = self._begin(data)
-            self._read(data)
+                data = self._read_start(data)
+            self._read_output(data)
         except (ValueError, KeyError, TypeError, RecursionError):
             self._fail(
                 protocol_error("the answer is not of edgekit_device's protocol", self._where)
             )
 
-    def _begin(self, data: bytes) -> bytes:
+    def _read_start(self, data: bytes) -> bytes:
         """Collects output before the agent's first line; returns the data after it."""
         assert self._start is not None
         self._start += data
@@ -254,7 +254,7 @@ class Agent:
             self._news.put("lacks")
         return b""
 
-    def _read(self, data: bytes) -> None:
+    def _read_output(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             number, name, left = self._part

@@ -353,12 +353,12 @@ class _Lines:
             if len(rest) > _LONGEST_LINE:
                 raise protocol_error("a line of the board's answer is too long", self._where)
             for line in whole:
-                if not self._one(line):
+                if not self._take_line(line):
                     return
                 # gives control back to the transport, which then sends or ends the input
                 yield b""
 
-    def _one(self, line: bytes) -> bool:
+    def _take_line(self, line: bytes) -> bool:
         from edgekit.benchmark.monitor import live_sample
 
         try:

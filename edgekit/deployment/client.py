@@ -407,8 +407,8 @@ class BoardClient:
             "resume", *options, timeout=timeouts.WORK_S
         ).resumed
         if self.board.container is not None:
-            for one in found:
-                self._run_contained(one.job)
+            for resumed in found:
+                self._run_contained(resumed.job)
         return found
 
     def rollback(
@@ -585,7 +585,7 @@ class BoardClient:
                 self.board.root,
                 name,
                 digest,
-                lambda: _packed(data),
+                lambda: _compress(data),
                 self.name,
                 progress,
             )
@@ -693,7 +693,7 @@ class BoardClient:
 
 
 @functools.lru_cache(maxsize=1)
-def _packed(loader: bytes) -> bytes:
+def _compress(loader: bytes) -> bytes:
     """Returns the compressed loader; compressed once for all boards of a fleet.
 
     Level 9 takes three times as long as 6, for half a percent.

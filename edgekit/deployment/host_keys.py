@@ -56,7 +56,7 @@ class Entry:
     def names(self, host: str) -> bool:
         """Returns True if the line matches ``host``: a hashed name, or patterns ("!" negates)."""
         if self.hosts.startswith("|"):
-            return _is_hashed(self.hosts, host)
+            return _matches_hash(self.hosts, host)
         found = False
         for pattern in self.hosts.split(","):
             # fnmatch has bracket sets, OpenSSH does not: "[host]:port" is literal
@@ -120,7 +120,7 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
     return done.returncode != 0
 
 
-def _is_hashed(text: str, host: str) -> bool:
+def _matches_hash(text: str, host: str) -> bool:
     """Returns True if "|1|SALT|HASH" (HMAC-SHA1 of the name, in base64) is of ``host``."""
     parts = text.split("|")
     if len(parts) != 4 or parts[1] != "1":
@@ -196,20 +196,20 @@ class Trust:
         shown = fingerprint(key)
         entries = list(read_entries(self._known_hosts_texts()))
         if any(shown == entry.fingerprint for entry in entries if entry.marker == "@revoked"):
-            raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
+            raise _mismatch_error(where, shown, "a known_hosts file marks it @revoked")
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
-            raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
+            raise _mismatch_error(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
         if self.pin:
             # OpenSSH prints fingerprints without base64's padding
             if shown != self.pin.rstrip("="):
-                raise _mismatch(where, shown, f"the pinned key is {self.pin}")
+                raise _mismatch_error(where, shown, f"the pinned key is {self.pin}")
             return False
         known = [entry for entry in entries if not entry.marker and entry.names(name)]
-        if any(shown == one.fingerprint for one in known):
+        if any(shown == entry.fingerprint for entry in known):
             return False
         if known:
-            seen = ", ".join(one.fingerprint for one in known)
-            raise _mismatch(where, shown, f"known_hosts has {seen} for {name}")
+            seen = ", ".join(entry.fingerprint for entry in known)
+            raise _mismatch_error(where, shown, f"known_hosts has {seen} for {name}")
         if self.accept is True or (
             isinstance(self.accept, str) and self.accept.rstrip("=") == shown
         ):
@@ -267,7 +267,7 @@ def _add_line(path: Path, line: str) -> None:
         temporary.write_text(old + line, encoding="utf-8")
 
 
-def _mismatch(where: str, shown: str, against: str) -> BoardError:
+def _mismatch_error(where: str, shown: str, against: str) -> BoardError:
     return BoardError(
         f"the host key is {shown}, but {against}",
         code="board.host-key-mismatch",

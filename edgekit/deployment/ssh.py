@@ -633,7 +633,7 @@ def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoi
                 ]
             )
         if not hops:
-            hops += [(one, True) for one, _ in _hops(jump, there, depth + 1)[:-1]]
+            hops += [(hop, True) for hop, _ in _hops(jump, there, depth + 1)[:-1]]
         # its own jump hosts are already in ``hops``, or do not apply
         hops.append((replace(there, jumps=()), True))
     if len(hops) > _MOST_JUMPS:

@@ -30,8 +30,8 @@ class SshOptions:
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def one(self, name: str) -> str:
-        """Returns the option's value, "" if not set."""
+    def first(self, name: str) -> str:
+        """Returns the option's first value, "" if not set."""
         return (self.values.get(name) or [""])[0]
 
     def keys(self) -> tuple[Path, ...]:
@@ -48,7 +48,7 @@ class SshOptions:
 
     def known_hosts(self) -> tuple[Path, ...] | None:
         """Returns the known_hosts files; None for the default files."""
-        users, system = self.one("userknownhostsfile"), self.one("globalknownhostsfile")
+        users, system = self.first("userknownhostsfile"), self.first("globalknownhostsfile")
         # ``ssh -G`` also prints defaults: these count as not set
         usual = {" ".join(f"{home}/.ssh/{name}" for name in _USER) for home in ("~", _home())}
         if (not users or users in usual) and (not system or system == " ".join(_GLOBAL)):
@@ -211,20 +211,20 @@ def resolve(board: Board) -> Endpoint:
             known_hosts=(),
         )
     found = look_up(board.host, user=board.user, port=board.port)
-    host = found.one("hostname") or board.host
-    user = board.user or found.one("user") or account_name()
-    port = board.port or int(found.one("port") or 22)
-    alias = found.one("hostkeyalias")
-    jumps = found.one("proxyjump")
-    proxy = found.one("proxycommand")
-    revoked = found.one("revokedhostkeys")
+    host = found.first("hostname") or board.host
+    user = board.user or found.first("user") or account_name()
+    port = board.port or int(found.first("port") or 22)
+    alias = found.first("hostkeyalias")
+    jumps = found.first("proxyjump")
+    proxy = found.first("proxycommand")
+    revoked = found.first("revokedhostkeys")
     return Endpoint(
         host=host,
         port=port,
         user=user,
         keys=(_expanded_path(str(board.key)),) if board.key else found.keys(),
-        only_keys=found.one("identitiesonly") == "yes",
-        agent=_agent(found.one("identityagent")),
+        only_keys=found.first("identitiesonly") == "yes",
+        agent=_agent(found.first("identityagent")),
         proxy_command=""
         if proxy.lower() in ("", "none")
         else _command(

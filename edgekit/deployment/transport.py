@@ -413,11 +413,8 @@ class _LocalChild:
             try:
                 view = view[os.write(self._handle, view) :]
             except BlockingIOError:
-                self._await_writable()
-
-    def _await_writable(self) -> None:
-        if not self._writable.poll(timeouts.STALL_S * 1000):
-            raise stalled_error(self._where)
+                if not self._writable.poll(timeouts.STALL_S * 1000):
+                    raise stalled_error(self._where) from None
 
     def end_input(self) -> None:
         self._in.close()

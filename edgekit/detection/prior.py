@@ -54,26 +54,26 @@ def recognise_prior(model: Model, metadata: Mapping[str, str]) -> Recognised | U
         metadata: The file's metadata; ``names`` are the classes.
     """
     try:
-        return _recognised(model, metadata)
+        return _recognise_head(model, metadata)
     except Differs as error:
         return Unlike(_FAMILY, error.matched, error.differs)
 
 
-def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
+def _recognise_head(model: Model, metadata: Mapping[str, str]) -> Recognised:
     graph = model.graph
-    joined = _joined(graph)
+    joined = _joined_maps(graph)
     boxes, own = _boxes(graph, joined)
     scores, points = _scores(graph, joined, boxes)
-    _nothing_else(graph, [part for part in (boxes, scores, points) if part])
+    _refuse_second_stage(graph, [part for part in (boxes, scores, points) if part])
     size = _picture(graph)
     tensors: dict[str, tuple[str, ...]] = {"offsets": (boxes.tensor,), "logits": (scores.tensor,)}
     assumed = ""
     if own is None:
-        part, assumed = _published(graph, boxes, scores, points, size)
+        part, assumed = _published_head(graph, boxes, scores, points, size)
     else:
-        part = _measured(model, own, boxes, scores, points, size)
+        part = _measured_head(model, own, boxes, scores, points, size)
         tensors["boxes"] = (own.result,)
-    if active := _activated(graph, scores, part.scores.capitalize()):
+    if active := _activation_outputs(graph, scores, part.scores.capitalize()):
         tensors["scores"] = active
     if points:
         tensors["landmark_offsets"] = (points.tensor,)
@@ -91,7 +91,7 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
     return Recognised(head, tensors, own.picked if own else {})
 
 
-def _joined(graph: OnnxGraph) -> list[Joined]:
+def _joined_maps(graph: OnnxGraph) -> list[Joined]:
     """Returns the maps that are joined along the rows, in graph order."""
     found = []
     for node in graph.nodes():
@@ -152,10 +152,12 @@ def _scores(
 
 def _activation(graph: OnnxGraph, scores: Joined) -> str:
     """Returns the operator that turns values into scores: "Softmax", "Sigmoid" or ""."""
-    return next((name for name in ("Softmax", "Sigmoid") if _activated(graph, scores, name)), "")
+    return next(
+        (name for name in ("Softmax", "Sigmoid") if _activation_outputs(graph, scores, name)), ""
+    )
 
 
-def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
+def _activation_outputs(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
     """Returns an operator's outputs whose inputs are the values, moved but unchanged."""
     moved, found = {scores.tensor}, []
     for node in graph.nodes():
@@ -167,7 +169,7 @@ def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ..
     return tuple(found)
 
 
-def _published(
+def _published_head(
     graph: OnnxGraph, boxes: Joined, scores: Joined, points: Joined | None, size: tuple[int, int]
 ) -> tuple[PriorHead, str]:
     """Returns the head of a published network that ends with the raw maps."""
@@ -201,7 +203,7 @@ def _published(
     return part, f"the file has no priors: those of {known.name} are used"
 
 
-def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
+def _refuse_second_stage(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
     """Refuses a network whose head is not the last part: Faster R-CNN's proposals."""
     maps = [name for each in joined for name in each.maps]
     if lost := unexplained(graph, maps):
@@ -228,7 +230,7 @@ def _levels(boxes: Joined) -> str:
     return ", ".join(f"{each} a place of {high}x{wide}" for each, high, wide in boxes.sizes)
 
 
-def _measured(
+def _measured_head(
     model: Model,
     own: Decoding,
     boxes: Joined,

@@ -205,7 +205,7 @@ class _Apply:
                 accept_host_key=accept_host_key,
                 trust=signing_key_line(config) if trust_key else None,
             )
-            for config in {one.config.path: one.config for one in wanted.values()}.values()
+            for config in {bundle.config.path: bundle.config for bundle in wanted.values()}.values()
         }
 
     def run(self, members: list[FleetBoard], inventory: str, selector: str | None) -> Applied:
@@ -213,12 +213,12 @@ class _Apply:
         self._states.update(dict.fromkeys(busy, "in-rollout"))
         rows = [Row(member.name, 0, member) for member in members if member.name not in busy]
         self._reporter.begin("apply", "done", rows)
-        BoardPool(self._settings, self._stops).each(
+        BoardPool(self._settings, self._should_stop).each(
             rows,
             self._deploy,
             begin=lambda row: self._reporter.board(row.name, "running"),
-            done=self._done,
-            failed=self._not_done,
+            done=self._record_deployment,
+            failed=self._record_failure,
         )
         self._reporter.end()
         self._remember(members)
@@ -249,7 +249,7 @@ class _Apply:
             if (self._wanted[member.name].bundle.name, board_address(member)) in places
         }
 
-    def _stops(self) -> bool:
+    def _should_stop(self) -> bool:
         return self._failed > self._most or self._stopped()
 
     def _bundle(self, client: BoardClient, member: FleetBoard) -> Bundle:
@@ -264,12 +264,12 @@ class _Apply:
         found: Found = lambda before, digest: None  # noqa: E731
         return driver.deploy(row.reached, found)
 
-    def _done(self, row: Row, answer: Deployed) -> None:
+    def _record_deployment(self, row: Row, answer: Deployed) -> None:
         self._deployed[row.name] = answer
         self._states[row.name] = "updated" if answer.changed else "current"
         self._reporter.board(row.name, "done")
 
-    def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
+    def _record_failure(self, row: Row, error: EdgekitError, again: bool) -> None:
         away = error.code in RETRIED_CODES
         self._states[row.name] = "away" if away else "failed"
         self._errors[row.name] = to_failure(error)
@@ -286,7 +286,7 @@ class _Apply:
                 continue
             place, app = board_address(member), self._wanted[member.name].bundle.name
             known = before.get(place)
-            apps = {one.app: one for one in known.apps} if known else {}
+            apps = {served.app: served for served in known.apps} if known else {}
             old = apps.get(app)
             same = old is not None and old.release == deployed.release
             since = old.since if old is not None and same else None

@@ -230,7 +230,7 @@ def _last_known(
     member: FleetBoard, answer: Answer | None, rollouts: list[Rollout]
 ) -> Answer | None:
     """Returns the last answer of an unreachable board, updated with later rollouts."""
-    apps = {one.app: one for one in answer.apps} if answer else {}
+    apps = {served.app: served for served in answer.apps} if answer else {}
     at = answer.at if answer else 0.0
     for rollout, row in sorted(_rows(member, rollouts), key=lambda pair: pair[1].changed_at):
         serves = {"done": row.digest, "rolled-back": row.before}.get(row.state)
@@ -286,18 +286,18 @@ def _row(
     now: float,
 ) -> InventoryBoard:
     newest = {turn.app: turn for turn in sorted(turns, key=lambda turn: turn.at)}
-    apps = {one.app: one for one in answer.apps} if answer else {}
+    apps = {served.app: served for served in answer.apps} if answer else {}
     releases = []
     for app in sorted({*apps, *newest}):
         release = apps.get(app, ServedRelease(app=app, release=None, digest=None, since=None))
-        one = BoardRelease(
+        row = BoardRelease(
             app=app, release=release.release, digest=release.digest, since=release.since
         )
         if app in newest:
             turn = newest[app]
             more = {"rollout": turn.rollout, "wave": turn.wave, "state": turn.state}
-            one = one.model_copy(update=more)
-        releases.append(one)
+            row = row.model_copy(update=more)
+        releases.append(row)
     state: BoardState = "reached"
     if error is not None:
         state = "away" if error.code in RETRIED_CODES else "failed"

@@ -63,7 +63,9 @@ class Bundles:
             backend, kind = _REFERENCE, ""
             if needs_board:
                 # without the lock, so that boards are probed at the same time
-                backend, kind = _kind(config.file.build.backend, client.probe(), member.name)
+                backend, kind = _backend_and_kind(
+                    config.file.build.backend, client.probe(), member.name
+                )
             key = _key(str(source), backend, kind)
         with self._lock:
             if key not in self._made:
@@ -91,7 +93,7 @@ class Bundles:
                 ],
                 code="fleet.config-changed",
             )
-        bundle = _packed(config, folder, self._progress, client, backend)
+        bundle = _build_bundle(config, folder, self._progress, client, backend)
         self._rollout.set(bundles={**settled, key: keep_bundle(folder, bundle)})
         return bundle
 
@@ -116,9 +118,9 @@ def first_bundles(
         with Pipeline(config) as pipeline:
             return {_FILE: read_bundle(pipeline.context, file)}
     return {
-        _key(source, _REFERENCE, ""): _packed(one, folder, progress, None, _REFERENCE)
-        for source, one in configs.items()
-        if one.file.build.backend == _REFERENCE
+        _key(source, _REFERENCE, ""): _build_bundle(own, folder, progress, None, _REFERENCE)
+        for source, own in configs.items()
+        if own.file.build.backend == _REFERENCE
     }
 
 
@@ -147,7 +149,7 @@ def _path(folder: Path, digest: str) -> Path:
     return folder / "bundles" / f"{digest}.ekb"
 
 
-def _packed(
+def _build_bundle(
     config: Config,
     folder: Path,
     progress: Progress | None,
@@ -173,7 +175,7 @@ def signing_key_line(config: Config) -> str:
         return pipeline.signing.public_key.read_text(encoding="utf-8").strip()
 
 
-def _kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
+def _backend_and_kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
     """Returns the backend that builds for a board, and the key that boards of one build share."""
     backend = choose_backend(backend_setting, probe, name)
     if backend == _REFERENCE:

@@ -209,8 +209,8 @@ class Drive:
             [row for row in rows if row.state in LEFT],
             self._deploy_one,
             begin=self._begin,
-            done=self._done,
-            failed=self._not_done,
+            done=self._record_deployment,
+            failed=self._record_failure,
         )
 
     def _begin(self, row: Row) -> None:
@@ -234,7 +234,7 @@ class Drive:
                     self._rollout.set_board(name, serves=serves)
             raise
 
-    def _done(self, row: Row, answer: Deployed) -> None:
+    def _record_deployment(self, row: Row, answer: Deployed) -> None:
         self._set(
             row,
             "done",
@@ -245,7 +245,7 @@ class Drive:
             seconds=answer.seconds,
         )
 
-    def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
+    def _record_failure(self, row: Row, error: EdgekitError, again: bool) -> None:
         error_facts = to_failure(error)
         if error.code == UNKNOWN_SIGNER:
             error_facts = replace(error_facts, hint=self._unknown_signer())

@@ -284,8 +284,7 @@ class BoardPool:
                 done(row, answer)
                 continue
             now = self._clock()
-            # a larger exponent would overflow after a day of retries; ``most_s`` applies long
-            # before 20
+            # a float's power overflows from 1024 on; ``most_s`` applies long before 20
             wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
             # boards of one site return together: spread their retries
             at = now + float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import shlex
@@ -24,6 +23,7 @@ from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.hints import action_command, state_option
 from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, RolloutSettings, State
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import take_lock
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
@@ -277,7 +277,8 @@ class Rollout:
             UsageError: "fleet.driven", with the process that drives it.
         """
         with self.path.open("r+b") as file:
-            if not _is_locked(file.fileno()):
+            # the wait: is_driven() also takes the lock briefly
+            if not take_lock(file.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
                 who = _read(self.path).facts.driver or "another process"
                 raise UsageError(
                     f"{self.name} is already driven by {who}",
@@ -296,21 +297,8 @@ class Rollout:
     def is_driven(self) -> bool:
         """Returns True if a process drives it now."""
         with self.path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
-
-
-def _is_locked(descriptor: int) -> bool:
-    # is_driven() also takes the lock briefly
-    for pause in timeouts.ROLLOUT_LOCK_S:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(pause)
-    return False
+            # shared, so that two queries do not take each other for a driver
+            return not take_lock(file.fileno(), shared=True)
 
 
 def _read(path: Path) -> Rollout:
@@ -344,7 +332,7 @@ class RolloutStore:
             for made in (self.path, folder / "bundles"):
                 made.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise _not_writable(self.path, error) from error
+            raise _write_error(self.path, error) from error
 
     def create(
         self, facts: RolloutFacts, *, instead: Callable[[Rollout], bool] = lambda there: False
@@ -380,7 +368,7 @@ class RolloutStore:
         except FileExistsError:
             raise
         except OSError as error:
-            raise _not_writable(path, error) from error
+            raise _write_error(path, error) from error
         finally:
             new.unlink(missing_ok=True)
         return _read(path)
@@ -408,7 +396,7 @@ class RolloutStore:
         return sorted(found, key=lambda rollout: rollout.facts.created_at, reverse=True)
 
 
-def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
+def _write_error(path: Path, error: OSError) -> EnvironmentLack:
     return EnvironmentLack(
         f"cannot save the fleet's state: {error}",
         code="fleet.state",

@@ -229,7 +229,7 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
     large: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
         if line.strip():
-            name, scale = _parse(line, f"{where}:{number}")
+            name, scale = _parse_line(line, f"{where}:{number}")
             if scale and not is_scale(scale):
                 large.append(f"{name!r} ({scale:.3g}, line {number})")
                 scale = 0.0
@@ -247,7 +247,7 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
     return CalibrationCache(version, algorithm, scales, tuple(notes))
 
 
-def _parse(line: str, where: str) -> tuple[str, float]:
+def _parse_line(line: str, where: str) -> tuple[str, float]:
     found = _LINE.fullmatch(line)
     if found is None:
         raise DataError(
@@ -541,9 +541,9 @@ def equal_tensors(
     return found
 
 
-def _same_statistics(one: np.ndarray, other: np.ndarray) -> bool:
-    largest = float(max(abs(one[0]), abs(one[-1])))
-    return largest > 0 and float(abs(one - other).max()) <= _TOLERANCE * largest
+def _same_statistics(first: np.ndarray, second: np.ndarray) -> bool:
+    largest = float(max(abs(first[0]), abs(first[-1])))
+    return largest > 0 and float(abs(first - second).max()) <= _TOLERANCE * largest
 
 
 def _fingerprints(
@@ -553,7 +553,7 @@ def _fingerprints(
     sizes: Collection[int] | None = None,
 ) -> Iterator[tuple[str, tuple[int, np.ndarray]]]:
     """Yields each float tensor's name, size and order statistics, a bounded number at a time."""
-    counts = _counts(model, names)
+    counts = _element_counts(model, names)
     chosen = [n for n in counts if sizes is None or counts[n] in sizes]
     for found, arrays in run_parts(parts(model, chosen), feed):
         for name, array in zip(found, arrays, strict=True):
@@ -563,7 +563,7 @@ def _fingerprints(
             yield name, (flat.size, flat[places])
 
 
-def _counts(model: Model, names: Collection[str]) -> dict[str, int]:
+def _element_counts(model: Model, names: Collection[str]) -> dict[str, int]:
     """Returns the number of elements of the float32 tensors among ``names``, in graph order."""
     graph = model.proto.graph
     written = {name for node in graph.node for name in node.output}

@@ -204,13 +204,13 @@ def requested_features(request: RequestedBuild, kind: str, typing: str) -> Reque
     firm += [name for name, wanted in given.items() if wanted]
     # in a split build these features are about the plans, not the loadables
     if kind == "plan" or request.mode == "standalone":
-        _feature_chosen(request, firm, soft)
+        _add_plan_features(request, firm, soft)
     if kind == "plan" and request.mode == "split":
         soft.append("DIRECT_IO")
     return RequestedFeatures(kind, tuple(firm), tuple(soft))
 
 
-def _feature_chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
+def _add_plan_features(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
     choices = (("VC", request.version_compatible), ("STRIP_PLAN", request.strip))
     for name, choice in choices:
         if choice is True:

@@ -346,7 +346,7 @@ def range_lane(
         return tuple(found)
 
     values = values or {}
-    held = (IoSpec(name, one.dtype, one.shape) for name, one in values.items())
+    held = (IoSpec(name, r.dtype, r.shape) for name, r in values.items())
     engine = RequestedEngine(
         "range",
         "plan",

@@ -302,7 +302,7 @@ def derived_tensors(
         sources = tuple(node.input if node.op_type == "Concat" else node.input[:1])
         if not sources or not known.issuperset(sources):
             continue
-        kind = _kind(node)
+        kind = _derivation(node)
         tensors = [types[name] for name in (out, *sources)]
         first = {shape[:1] for shape, _ in tensors}
         if kind and len(first) == 1 and first != {()} and len({dtype for _, dtype in tensors}) == 1:
@@ -335,7 +335,7 @@ def _types(model: Model, network: Network) -> dict[str, tuple[tuple[int, ...], s
     return found | {n: (tuple(t.shape), t.dtype) for n, t in network.tensors.items()}
 
 
-def _kind(node: onnx.NodeProto) -> str:
+def _derivation(node: onnx.NodeProto) -> str:
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Relu":
         return "relu"

@@ -280,7 +280,7 @@ def _open(path: Path, rows: RowLayout, beside: Collection[str]) -> dict[str, Mem
         every = members(path, next(iter(rows.specs)))
     except BROKEN as error:
         raise unreadable(path, error) from error
-    found = {name: one for name, one in every.items() if name not in beside}
+    found = {name: member for name, member in every.items() if name not in beside}
     single = path.suffix.lower() == ".npy" and len(rows.specs) > 1
     if set(found) != set(rows.specs) or single:
         raise DataError(

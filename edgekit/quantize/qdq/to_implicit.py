@@ -220,7 +220,7 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
         if name and not model.graph.constant(name):
             problems.add("qdq.scale_computed", node.name, name)
             return None
-    kind = _kind(node, zero_name, given, model.graph)
+    kind = _code_type(node, zero_name, given, model.graph)
     # INT32 codes are biases: their scale is that of the input times that of the weight
     if kind not in ("int8", "uint8") and not (kind == "int32" and is_constant):
         problems.add("qdq.type", node.name, kind)
@@ -249,7 +249,7 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
     return Grid(node.name, scale, axis, shift, kind, str(raw.dtype))
 
 
-def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: OnnxGraph) -> str:
+def _code_type(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: OnnxGraph) -> str:
     elem = given.get("output_dtype", 0) or _UINT8
     # the zero point has the codes' type; so has the input of a DequantizeLinear without zero point
     name = zero or (node.input[0] if node.op_type == "DequantizeLinear" else "")
@@ -738,19 +738,20 @@ def propagate(
 
 
 def _solve_product(
-    one: str,
-    other: str,
-    out: str,
+    left: str,
+    right: str,
+    product: str,
     known: Mapping[str, float],
     give: Callable[[str, float, str], None],
 ) -> None:
-    """Solves ``out = 127 * one * other`` if exactly one of the three scales is missing."""
-    if one in known and other in known:
-        give(out, LEVELS * known[one] * known[other], "Mul")
-    elif out in known and one in known:
-        give(other, known[out] / known[one] / LEVELS, "Mul")
-    elif out in known and other in known:
-        give(one, known[out] / known[other] / LEVELS, "Mul")
+    """Solves ``product = 127 * left * right`` if exactly one of the three scales is missing."""
+    # the largest magnitudes multiply: 127 product = (127 left) (127 right)
+    if left in known and right in known:
+        give(product, LEVELS * known[left] * known[right], "Mul")
+    elif product in known and left in known:
+        give(right, known[product] / known[left] / LEVELS, "Mul")
+    elif product in known and right in known:
+        give(left, known[product] / known[right] / LEVELS, "Mul")
 
 
 def widen(model: Model) -> tuple[Model, tuple[str, ...], str]:
