@@ -245,6 +245,7 @@ def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
         dla_cores=tuple(sorted({core for own in every for core in own.dla_cores})),
         cudla=any(own.cudla for own in every),
         disk_bytes=sum(own.disk_bytes for own in every)
+        # the parts' own blobs are in their requirements already
         + sum(size for digest, size in blobs.sizes().items() if digest not in of_parts),
         memory_bytes=sum(own.memory_bytes for own in every) + loaded,
         cpu=any(not part.files for part in on_cpu),

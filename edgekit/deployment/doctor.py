@@ -206,6 +206,7 @@ def _cuda_fix(why: str) -> str:
 
 def _dla(probe: Probe) -> Iterator[DoctorCheck]:
     """Checks the DLA's cores, its compiler and cuDLA."""
+    # devices of the device tree; cores for TensorRT, None if its Python module is missing
     seen = probe.dla
     devices, cores = seen.devices, seen.cores
     if not devices:

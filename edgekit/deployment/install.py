@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
+from edgekit.bundles.manifest import blob_view
 from edgekit.bundles.sign import user_at_host
 from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.board import Progress, Release
@@ -225,17 +224,7 @@ def _payload(bundle: Bundle, lacking: Mapping[str, int], where: str) -> dict[str
             where=where,
             hint="deploy the full bundle, or deploy from the configuration it was built from",
         )
-    return {digest: _buffer(have[digest]) for digest in lacking}
-
-
-def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
-    """Returns a blob's bytes in C order, without a copy if it is contiguous."""
-    if isinstance(blob, bytes):
-        return blob
-    if isinstance(blob, memoryview):
-        return blob.cast("B")
-
-    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
+    return {digest: blob_view(have[digest]) for digest in lacking}
 
 
 def follow(

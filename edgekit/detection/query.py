@@ -67,6 +67,7 @@ def _recognise_outputs(model: Model) -> Recognised:
     last = [graph.producer(_source(graph, name)) for name in graph.outputs]
     if len(last) == 1 and last[0] is not None and last[0].op == "Concat":
         return _recognise_joined(model, last[0])
+    # RT-DETR's own post-processing: TopK over queries and classes, then GatherElements of boxes
     gathered = [node for node in last if node is not None and node.op == "GatherElements"]
     tops = [
         name
@@ -174,11 +175,13 @@ def _recognise_head(
     elif activated:
         raise Differs(2, f"{scores} is written by {_node_text(node)}, not by a Sigmoid")
     linear = _linear(graph, logits)
+    # D-FINE adds a quality [batch, queries, 1] to the logits, and its layer may be the nearest
     if linear is None or graph.shape(linear.outputs[0])[-1] not in (graph.shape(logits)[-1], 1):
         raise Differs(
             2, f"{logits} is not the result of a linear layer with constant weights, as logits are"
         )
     features, other = _features(graph, logits), _features(graph, boxes.raw)
+    # D-FINE computes boxes from a distribution over corners, not from the features directly
     if boxes.family != "D-FINE" and features != other:
         raise Differs(
             3, f"classes are computed from {features}, boxes from {other}: queries have one vector"

@@ -237,6 +237,7 @@ class _Apply:
 
     def _in_rollouts(self, members: list[FleetBoard]) -> set[str]:
         """Returns the boards in an unfinished rollout of their application."""
+        # by address, because names are only unique within an inventory
         places = {
             (rollout.facts.app, board_address(row.reached))
             for rollout in self._store.rollouts()
@@ -261,6 +262,7 @@ class _Apply:
 
     def _deploy(self, row: Row) -> Deployed:
         driver = self._drivers[self._wanted[row.name].config.path]
+        # nothing to record before the change: apply never rolls a board back
         found: Found = lambda before, digest: None  # noqa: E731
         return driver.deploy(row.reached, found)
 

@@ -133,6 +133,7 @@ class LastAnswers:
             return
         with self._path.with_suffix(".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # read under the lock: another process may have added answers
             known = _Answers(boards={**self.read(), **answers})
             write_json(self._path, known.to_json())
 
@@ -234,9 +235,11 @@ def _last_known(
     at = answer.at if answer else 0.0
     for rollout, row in sorted(_rows(member, rollouts), key=lambda pair: pair[1].changed_at):
         serves = {"done": row.digest, "rolled-back": row.before}.get(row.state)
+        # the board's own answer is newer than the rollout's record
         if serves is None or row.changed_at <= at:
             continue
         app, at = rollout.facts.app, row.changed_at
+        # a rollback's record has the bundle, not the name of its release
         release = row.release if row.state == "done" else None
         apps[app] = ServedRelease(app=app, release=release, digest=serves or None, since=None)
     return Answer(at=at, apps=[apps[app] for app in sorted(apps)]) if at else None
@@ -264,6 +267,7 @@ class _RolloutState:
 def _rollout_states(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_RolloutState]:
     for rollout, row in _rows(member, rollouts):
         facts = rollout.facts
+        # 0: nothing has changed yet
         at = row.changed_at or facts.created_at
         yield _RolloutState(at, facts.app, rollout.name, row.wave + 1, row.state)
 

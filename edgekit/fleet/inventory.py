@@ -35,7 +35,6 @@ from edgekit.fleet.waves import AssignedRelease, FleetBoard
 from edgekit.network.source import is_config_file
 from edgekit.text import listed
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,62}$")]
 _Host = Annotated[
     str, Field(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$")
@@ -442,7 +441,6 @@ def _assign_releases(
 
 
 def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
-
     path: tuple[str | int, ...] = tuple(fault["loc"])
     # pydantic adds it if the key itself is at fault, not its value
     if path and path[-1] == "[key]":

@@ -59,8 +59,6 @@ from edgekit.text import counted
 from edgekit_device.errors import family
 from edgekit_device.protocol.failure import Failure
 
-UNKNOWN_SIGNER = "bundle.unknown-signer"
-NONE_REACHED = "fleet.none-reached"
 DriverFor = Callable[[Rollout, Bundles], Driver]
 """Returns the driver of a rollout's boards."""
 

@@ -267,6 +267,8 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
     A layer may still run on the GPU; its scales are valid there, too.
     """
     verdicts = judgement.verdicts
+    # the plain network breaks this rule as a whole, so its verdicts do not show the layers that the
+    # DLA can run with Q/DQ nodes
     if any(reason.rule == _LOWERED for verdict in verdicts.values() for reason in verdict.reasons):
         return {"dla_layers": None, "fp16_layers": fp16_layers}
     able = frozenset(name for name, verdict in verdicts.items() if verdict.placeable)

@@ -71,6 +71,7 @@ def read_artefacts(
             where=request.job.name,
             hint="remove the job (edgekit jobs remove) and build again",
         )
+    # engines with equal bytes, such as those of two cores, are fetched once
     engines = dict(fetch(dict.fromkeys(answer.engine for answer in built.values())))
     store = _EngineWeights(keep)
     entries: dict[str, EngineEntry] = {}

@@ -171,6 +171,7 @@ def compare_build(
         placed = plan.plans[number].layers
         for engine in lane.engines:
             answer = built[engine.key]
+            # only the log of an engine that is the whole network lists all loadables of the plan
             whole = len(lane.engines) == 1 and engine.kind == "plan" and engine.device != "GPU"
             log = logs.get(engine.key) if whole else None
             engines.append(

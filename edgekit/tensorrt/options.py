@@ -29,7 +29,6 @@ from edgekit_device.build.settings import Setting
 Choice = Literal["auto"] | bool
 _MODE = "build.mode"
 _IDENTICAL = "build.refit: identical"
-_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto keeps the weights in the plan"}
 _INSTEAD = {
     "VC": "auto leaves it out with a note",
     "STRIP_PLAN": "auto leaves it out with a note",

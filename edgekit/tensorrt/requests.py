@@ -110,6 +110,7 @@ def border_tensors(
         if part.device == "GPU":
             continue
         formats = chosen.get(frozenset(part.layers), {})
+        # loadables decide first: a GPU engine can take their types and formats, not the reverse
         for name in (*part.outputs, *part.inputs):
             if name not in found:
                 found[name] = _dla_formats(name, part, formats, touching, scales, types)

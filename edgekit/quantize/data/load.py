@@ -69,6 +69,7 @@ def load_data(
             are found while iterating.
     """
     options: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"data": spec}
+    # null and false turn an option off, as if it were not given
     options = {key: v for key, v in options.items() if v is not None and v is not False}
     unknown = sorted(set(options) - _OPTIONS)
     if unknown or "data" not in options:

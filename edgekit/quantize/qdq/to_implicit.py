@@ -444,8 +444,7 @@ class _QdqReader:
                 self.reading.direct.add(self._given[value.name])
             if value.name in self.reading.integers:
                 self._problems.add("qdq.open", value.name, "an output of the network")
-        # faults first: a model of QOperator format has no Q/DQ nodes either, and its fault says
-        # more
+        # faults first: they name the nodes of an integer model that has no Q/DQ nodes
         self._problems.refuse(self._model.source)
         if not any(node.op_type in QDQ for node in graph.node):
             raise ModelError(
