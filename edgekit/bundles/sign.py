@@ -97,6 +97,7 @@ def public_key(source: str | Path) -> PublicKeyLine:
                 hint="give a file such as ~/.ssh/id_ed25519.pub, or the line in it",
             ) from error
         refuse_private(text, where)
+    # at most two splits, because a comment may have spaces
     words = text.strip().split("\n", 1)[0].split(None, 2)
     if len(words) < 2 or not words[0].startswith(_KINDS):
         raise _no_key_error(where)

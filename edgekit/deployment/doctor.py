@@ -137,6 +137,7 @@ def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "tensorrt",
             "TensorRT",
+            # other machines than a Jetson run the reference backend only, without TensorRT
             "missing" if jetson else "warn",
             "libnvinfer not found",
             "sudo apt-get install nvidia-jetpack"

@@ -64,6 +64,7 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
     """
     if not probe.cudla:
         cuda = parse_version(probe.cuda or "")
+        # CUDA's packages have the release in their names
         package = f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
         raise EnvironmentLack(
             f"{what}, but the board has no libcudla to run them",

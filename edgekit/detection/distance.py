@@ -155,6 +155,7 @@ def _part(
             what = "no stride" if len(names) <= 2 else f"{len(names)} maps"
             return _unlike(3, f"the level of {height}x{width} places has {what}: {names[0]!r}")
         levels.append(Level(step, names[0], (*names, "")[1]))
+        # a joined map has the classes after the boxes
         channels = graph.shape(names[0])[1] - (classes if len(names) == 1 else 0)
         bins.add(channels / _SIDES)
     count = min(bins)

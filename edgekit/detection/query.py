@@ -258,6 +258,8 @@ def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:
             return True
         if node.op == "Softmax":
             shape = graph.shape(node.outputs[0])
+            # the weights of self-attention are square; YOLOS has the picture's patches as tokens,
+            # too
             if len(shape) > 2 and shape[-1] == shape[-2] >= queries:
                 return True
     return False
@@ -278,6 +280,7 @@ def _linear(graph: OnnxGraph, tensor: str) -> Node | None:
     """Returns the nearest linear layer with constant weights before a tensor."""
     for node in _before(graph, tensor):
         if node.op in _LINEAR:
+            # a product of two activations is attention: the walk has left the head
             return node if any(_constant(graph, name) for name in node.inputs) else None
     return None
 

@@ -128,6 +128,7 @@ def keep_bundle(folder: Path, bundle: Bundle) -> str:
     """Stores a bundle for a later resume, and returns its digest."""
     path = _path(folder, bundle.digest)
     if not path.is_file():
+        # a finished bundle that was given without weights is kept without them
         lacks = set(bundle.weight_bytes) - set(bundle.weights)
         write(bundle, path, stripped=bool(lacks))
     return bundle.digest

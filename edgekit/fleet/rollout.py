@@ -121,6 +121,7 @@ class Fleet:
         least_reached(settings.min_reached, sum(map(len, split)))
         opened = configs[_absolute_path(config)]
         app = str(opened.file.name)
+        # before the builds, which may take long: a taken name is refused at once
         name = self._new_name(name, app)
         # if a bundle cannot be built, no rollout is recorded
         made = first_bundles(self.store.folder, configs, opened, bundle, self._progress)

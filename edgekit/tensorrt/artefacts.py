@@ -188,6 +188,7 @@ def _ordered_entries(
     found: Sequence[BuiltTensor], mode: str, requested: Sequence[IoSpec]
 ) -> tuple[IoEntry, ...]:
     at = {tensor.name: number for number, tensor in enumerate(requested)}
+    # the board lists tensors in its engine's order, the manifest in the plan's
     ordered = sorted(found, key=lambda tensor: at.get(tensor.name, len(at)))
     return tuple(
         IoEntry(

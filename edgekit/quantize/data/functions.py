@@ -123,6 +123,7 @@ class Callables:
         for name in names:
             with self._function.watched():
                 arrays[name] = np.asarray(item[name])
+            # text and Python objects are no values of a tensor
             if arrays[name].dtype.kind not in "fiub":
                 raise self._wrong(
                     f"item {number} has {describe_type(item[name])} for input {name!r}"

@@ -104,6 +104,7 @@ def load_data(
             # spread rows need the number of all rows; the first rows need no further headers
             enough = None if spread else limit
             source = Arrays(arrays, rows, enough=enough, beside=beside)
+            # inference returns a result for each row: no row may be repeated to fill the batch
             if whole and (source.size or 0) % rows.batch:
                 name = next(iter(rows.specs))
                 raise DataError(
