@@ -24,6 +24,7 @@ from edgekit_device.protocol.manifest import parse
 
 _MANIFEST = "manifest.json"
 _SIGNATURE = "manifest.json.sig"
+# a ZIP entry's earliest date: the same contents give the same bytes
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o644 << 16
 _CHUNK = 1 << 22
@@ -145,7 +146,7 @@ def read(
     try:
         files = open_bundle(Path(path))
         if signers is not None:
-            _judge(files.manifest, files.signature, signers, trust_unsigned, str(path))
+            _check_signers(files.manifest, files.signature, signers, trust_unsigned, str(path))
         manifest = parse(files.manifest)
         found = {
             digest: files.blobs.read(digest)
@@ -154,6 +155,7 @@ def read(
         }
         lacking = [digest for digest in manifest.blobs if digest not in found]
         if lacking:
+            # raises the error of a missing blob
             files.blobs.read(lacking[0])
     except DeviceError as error:
         kind = UsageError if error.code == "bundle.not-found" else BundleError
@@ -179,7 +181,7 @@ def read(
     )
 
 
-def _judge(
+def _check_signers(
     manifest: bytes, signature: bytes | None, signers: Iterable[str], trust: bool, where: str
 ) -> None:
     from edgekit_device.trust.signature import check_signature
@@ -201,8 +203,11 @@ def _write_file(entries: dict[str, memoryview], path: Path) -> None:
         for name, data in entries.items():
             entry = zipfile.ZipInfo(name, _DATE)
             entry.external_attr = _MODE
+            # Unix (APPNOTE 4.4.2.2), whichever system writes it
             entry.create_system = 3
             entry.file_size = len(data)
+            # decided here, far below the size from which zipfile adds ZIP64's field by itself: the
+            # header's length must be known for the padding
             large = len(data) > zipfile.ZIP64_LIMIT // 2
             fixed = _LOCAL_HEADER + len(name) + _EXTRA_HEAD + (_ZIP64_EXTRA if large else 0)
             padding = -(file.tell() + fixed) % _ALIGNMENT

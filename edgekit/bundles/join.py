@@ -160,8 +160,9 @@ def _weights_and_engines(
         if other and manifest.backend == _REFERENCE:
             # these engines find their weights only by name
             raise _join_error(f"two parts have different weights named {min(other)!r}", where)
-        weights |= {other.get(name, name): one for name, one in manifest.weights.items()}
+        weights |= {other.get(name, name): weight for name, weight in manifest.weights.items()}
         for digest, entry in manifest.engines.items():
+            # the engine keeps its own names; its entry maps them to the bundle's names
             own = {name: name for name in other} | dict(entry.weights)
             called = {name: other.get(key, key) for name, key in own.items()}
             made = replace(entry, weights=called)
@@ -183,6 +184,8 @@ def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
 
     The first lane uses the first lane of each part, and has the most frames.
     """
+    # Cut the frames at every border between two lanes of any part: within such a piece each part
+    # uses a single lane, found at the middle of the piece
     ends = {1.0}
     for lanes in ways:
         ends |= {
@@ -193,7 +196,7 @@ def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
         segments = [
             segment for lanes in ways for segment in _lane_at(lanes, (start + end) / 2).segments
         ]
-        numbered = tuple(replace(one, index=number) for number, one in enumerate(segments))
+        numbered = tuple(replace(segment, index=number) for number, segment in enumerate(segments))
         made.append(Lane(end - start, numbered))
         start = end
     return tuple(made)
@@ -234,16 +237,17 @@ def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
     every = [bundle.manifest.requires for bundle in bundles if bundle.manifest.requires is not None]
     if len(every) < len(bundles):
         return None
-    apart = {digest for bundle in bundles for digest in bundle.blobs}
+    of_parts = {digest for bundle in bundles for digest in bundle.blobs}
     loaded = sum(len(data) for part in on_cpu for data in (part.model, *part.files.values()))
     return replace(
         every[0],
-        portable=all(one.portable for one in every),
-        dla_cores=tuple(sorted({core for one in every for core in one.dla_cores})),
-        cudla=any(one.cudla for one in every),
-        disk_bytes=sum(one.disk_bytes for one in every)
-        + sum(size for digest, size in blobs.sizes().items() if digest not in apart),
-        memory_bytes=sum(one.memory_bytes for one in every) + loaded,
+        portable=all(own.portable for own in every),
+        dla_cores=tuple(sorted({core for own in every for core in own.dla_cores})),
+        cudla=any(own.cudla for own in every),
+        disk_bytes=sum(own.disk_bytes for own in every)
+        # the parts' own blobs are in their requirements already
+        + sum(size for digest, size in blobs.sizes().items() if digest not in of_parts),
+        memory_bytes=sum(own.memory_bytes for own in every) + loaded,
         cpu=any(not part.files for part in on_cpu),
     )
 

@@ -150,8 +150,8 @@ class Bundle:
         ``reference.weights.derive_weights``.
         """
         return {
-            name: Weight(name, one.source, one.transform, one.digest, one.dtype, one.shape)
-            for name, one in self.manifest.weights.items()
+            name: Weight(name, w.source, w.transform, w.digest, w.dtype, w.shape)
+            for name, w in self.manifest.weights.items()
         }
 
     def signed(self, signature: bytes) -> Bundle:
@@ -327,6 +327,7 @@ def _now() -> datetime:
 
 
 def _end(valid_until: str) -> str:
+    # a day is valid to its last second
     return valid_until + ("" if "T" in valid_until else "T23:59:59Z")
 
 

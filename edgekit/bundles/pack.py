@@ -133,7 +133,8 @@ def pack(
         every = in_one_bundle([artefacts, *(variant.artefacts for variant in variants)])
         first = replace(first, artefacts=every[0])
         variants = [
-            replace(one, artefacts=own) for one, own in zip(variants, every[1:], strict=True)
+            replace(variant, artefacts=own)
+            for variant, own in zip(variants, every[1:], strict=True)
         ]
         artefacts = together(every)
     blobs = Blobs()
@@ -141,12 +142,13 @@ def pack(
         blobs.add(engine, "engine", digest)
     for digest, library in artefacts.libraries.items():
         blobs.add(library, "library", digest)
-    own, *others = (_variant_entry(one, blobs) for one in (first, *variants))
+    own, *others = (_variant_entry(variant, blobs) for variant in (first, *variants))
     record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
     decoder = None if head is None else blobs.add(canonical(write(head)), "record")
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
     memory = memory or MemorySettings()
+    # by digest, because equal weights are stored once
     weight_bytes = sum({weight.digest: weight.bytes for weight in weights.values()}.values())
     manifest = Manifest(
         name=name,
@@ -193,12 +195,12 @@ def _golden_entries(
     return cases
 
 
-def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
+def _variant_entry(variant: ShapeVariant, blobs: Blobs) -> Variant:
     """Returns the manifest's entry of a variant; its golden outputs become blobs."""
-    tensors = one.network.tensors
-    outputs = tuple(tensor_io(tensors[name]) for name in one.network.outputs)
+    tensors = variant.network.tensors
+    outputs = tuple(tensor_io(tensors[name]) for name in variant.network.outputs)
     return Variant(
-        inputs=tuple(tensor_io(tensors[name]) for name in one.network.inputs),
+        inputs=tuple(tensor_io(tensors[name]) for name in variant.network.inputs),
         outputs=outputs,
         lanes=tuple(
             Lane(
@@ -208,24 +210,24 @@ def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
                     for s in segments
                 ),
             )
-            for share, segments in one.artefacts.lanes
+            for share, segments in variant.artefacts.lanes
         ),
-        golden=_golden_entries(one.golden, outputs, blobs),
+        golden=_golden_entries(variant.golden, outputs, blobs),
         profiles=tuple(
             {name: ShapeRange(r.min, r.opt, r.max) for name, r in profile.items()}
-            for profile in one.profiles
+            for profile in variant.profiles
         ),
-        load=one.load,
+        load=variant.load,
         placement=PlacementRecord(
-            tuple((p.name, p.device, p.precision, p.segment) for p in one.plan.layers),
+            tuple((p.name, p.device, p.precision, p.segment) for p in variant.plan.layers),
             tuple(
                 PlacedLoadable(part.core, part.layers, write(part.memory))
-                for part in one.plan.loadables
+                for part in variant.plan.loadables
             ),
         ),
         values={
             name: ShapeValues(r.dtype, r.shape, r.min, r.opt, r.max)
-            for name, r in one.values.items()
+            for name, r in variant.values.items()
         },
     )
 
@@ -285,8 +287,8 @@ def with_weights(
             blobs.add(bundle.blobs[digest], entry.kind, digest)
     cases = _golden_entries(golden, before.outputs, blobs)
     others = tuple(
-        replace(one, golden=_golden_entries(vectors, one.outputs, blobs))
-        for one, vectors in zip(before.variants, variants, strict=True)
+        replace(variant, golden=_golden_entries(vectors, variant.outputs, blobs))
+        for variant, vectors in zip(before.variants, variants, strict=True)
     )
     measured_on = None if samples is None else samples_entry(samples, blobs)
     manifest = replace(

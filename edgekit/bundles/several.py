@@ -21,13 +21,13 @@ def in_one_bundle(builds: Sequence[Artefacts]) -> list[Artefacts]:
     """
     known: dict[str, Weight] = {}
     found = []
-    for number, one in enumerate(builds):
+    for number, build in enumerate(builds):
         names = {
             name: f"{number}/{name}"
-            for name, weight in one.weights.items()
+            for name, weight in build.weights.items()
             if name in known and known[name].digest != weight.digest
         }
-        made = _rename_tensors(one, names) if names else one
+        made = _rename_tensors(build, names) if names else build
         known.update(made.weights)
         found.append(made)
     return found
@@ -75,8 +75,8 @@ def _rename_tensors(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
         digests[digest] = hashlib.sha256(changed).hexdigest()
         engines[digests[digest]] = changed
 
-    def segment(one: EngineSegment) -> EngineSegment:
-        return replace(one, engine=digests[one.engine])
+    def segment(old: EngineSegment) -> EngineSegment:
+        return replace(old, engine=digests[old.engine])
 
     lanes = tuple((share, tuple(map(segment, segments))) for share, segments in build.lanes)
     return replace(build, weights=weights, engines=engines, lanes=lanes)
@@ -85,12 +85,17 @@ def _rename_tensors(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
 def _with_names(engine: bytes, names: Mapping[str, str]) -> bytes:
     """Returns an ONNX engine with renamed stripped weights."""
     proto = onnx.ModelProto.FromString(engine)
-    own = {one.name: names[one.name] for one in proto.graph.initializer if one.name in names}
+    own = {
+        tensor.name: names[tensor.name]
+        for tensor in proto.graph.initializer
+        if tensor.name in names
+    }
     if not own:
         return engine
     for tensor in proto.graph.initializer:
         tensor.name = own.get(tensor.name, tensor.name)
     for node in proto.graph.node:
         rename_reads(node, own)
+    # the engine's digest is that of its bytes, so equal engines need equal bytes
     data: bytes = proto.SerializeToString(deterministic=True)
     return data

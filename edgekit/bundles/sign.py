@@ -97,13 +97,14 @@ def public_key(source: str | Path) -> PublicKeyLine:
                 hint="give a file such as ~/.ssh/id_ed25519.pub, or the line in it",
             ) from error
         refuse_private(text, where)
+    # at most two splits, because a comment may have spaces
     words = text.strip().split("\n", 1)[0].split(None, 2)
     if len(words) < 2 or not words[0].startswith(_KINDS):
-        raise _no_key(where)
+        raise _no_key_error(where)
     try:
         base64.b64decode(words[1], validate=True)
     except (binascii.Error, ValueError):
-        raise _no_key(where) from None
+        raise _no_key_error(where) from None
     return PublicKeyLine(words[0], words[1], words[2].strip() if len(words) > 2 else "")
 
 
@@ -118,7 +119,7 @@ def refuse_private(text: str, where: str) -> None:
         )
 
 
-def _no_key(where: str) -> UsageError:
+def _no_key_error(where: str) -> UsageError:
     return UsageError("not an OpenSSH public key", code="sign.no-key", where=where)
 
 

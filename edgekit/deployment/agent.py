@@ -150,6 +150,7 @@ class Agent:
         with self._lock:
             self._error = self._error or error
             commands = list(self._commands.values())
+        # without the lock: a full queue blocks until the command's reader has taken a chunk
         for command in commands:
             command.lose()
         self._out.put(None)
@@ -189,7 +190,9 @@ class Agent:
         command = _SentCommand(self, next(self._numbers))
         with self._lock:
             if self._error is not None:
+                # each thread gets its own copy: raising and callers change the error
                 raise copy.copy(self._error)
+            # before the request is sent, so that no answer is dropped
             self._commands[command.number] = command
         self.send({"run": command.number, "argv": list(argv), "program": program})
         try:
@@ -228,14 +231,14 @@ class Agent:
             return
         try:
             if self._start is not None:
-                data = self._begin(data)
-            self._read(data)
+                data = self._read_start(data)
+            self._read_output(data)
         except (ValueError, KeyError, TypeError, RecursionError):
             self._fail(
                 protocol_error("the answer is not of edgekit_device's protocol", self._where)
             )
 
-    def _begin(self, data: bytes) -> bytes:
+    def _read_start(self, data: bytes) -> bytes:
         """Collects output before the agent's first line; returns the data after it."""
         assert self._start is not None
         self._start += data
@@ -251,7 +254,7 @@ class Agent:
             self._news.put("lacks")
         return b""
 
-    def _read(self, data: bytes) -> None:
+    def _read_output(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             number, name, left = self._part
@@ -263,6 +266,7 @@ class Agent:
                 if command is not None:
                     command.outputs[name].put(bytes(part))
                 continue
+            # ``find`` exists for bytes only, so the position is that in ``data``
             position = len(data) - len(view)
             end = data.find(b"\n", position)
             until = len(data) if end < 0 else end + 1
@@ -279,6 +283,7 @@ class Agent:
         for name in ("out", "err"):
             if name in line:
                 size = line["bytes"]
+                # not isinstance: JSON's true would be an int
                 if type(size) is not int or not 0 < size <= _MAX_PART:
                     raise ValueError(size)
                 self._part = int(line[name]), name, size
@@ -330,6 +335,8 @@ class _SentCommand:
         for piece in pieces(memoryview(data)):
             with self._taken:
                 until = time.monotonic() + timeouts.STALL_S
+                # the agent returns credit for input that the command has read: without it, input
+                # would pile up in the agent and block other commands
                 while self._credit < len(piece) and not self._ended.is_set():
                     if not self._taken.wait(until - time.monotonic()):
                         raise self._agent.stalled()

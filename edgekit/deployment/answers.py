@@ -162,6 +162,7 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
             where=where,
             hint="install Python 3.8 or newer there, or name it with `python:`",
         )
+    # 64 is the highest signal of Linux
     if _SIGNALLED < done.status < _SIGNALLED + 65:
         return BoardError(
             "the command was killed on the board",
@@ -263,6 +264,7 @@ class StagedOutput:
             self._add(part)
             self._end()
         self._add(rest)
+        # the last line may lack a newline
         if not data:
             self._end()
 
@@ -351,11 +353,12 @@ class _Lines:
             if len(rest) > _LONGEST_LINE:
                 raise protocol_error("a line of the board's answer is too long", self._where)
             for line in whole:
-                if not self._one(line):
+                if not self._take_line(line):
                     return
+                # gives control back to the transport, which then sends or ends the input
                 yield b""
 
-    def _one(self, line: bytes) -> bool:
+    def _take_line(self, line: bytes) -> bool:
         from edgekit.benchmark.monitor import live_sample
 
         try:

@@ -401,13 +401,14 @@ class BoardClient:
         """
         options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
+            # the board itself would run them outside of the container
             options.append("--no-run")
         found: tuple[Resumed, ...] = self._request(
             "resume", *options, timeout=timeouts.WORK_S
         ).resumed
         if self.board.container is not None:
-            for one in found:
-                self._run_contained(one.job)
+            for resumed in found:
+                self._run_contained(resumed.job)
         return found
 
     def rollback(
@@ -462,6 +463,7 @@ class BoardClient:
                 is the same job.
         """
         stdin = [json_line({"kind": kind, "request": write(request)})]
+        # without the option the board would run the job outside of the container
         options = () if self.board.container is None else ("--no-run",)
         found: StartedJob = self._request(
             "job-start", *options, stdin=stdin, timeout=timeouts.WORK_S
@@ -503,6 +505,7 @@ class BoardClient:
                 )
             except (BoardError, EnvironmentLack) as error:
                 now = time.monotonic()
+                # patience counts from the first failure, not from the last
                 since = since or now
                 over = now - since > patience_s or (mute and error.code == _SILENT)
                 if error.code not in UNREACHABLE_CODES or self._reconnect is None or over:
@@ -582,7 +585,7 @@ class BoardClient:
                 self.board.root,
                 name,
                 digest,
-                lambda: _packed(data),
+                lambda: _compress(data),
                 self.name,
                 progress,
             )
@@ -690,7 +693,7 @@ class BoardClient:
 
 
 @functools.lru_cache(maxsize=1)
-def _packed(loader: bytes) -> bytes:
+def _compress(loader: bytes) -> bytes:
     """Returns the compressed loader; compressed once for all boards of a fleet.
 
     Level 9 takes three times as long as 6, for half a percent.

@@ -137,6 +137,7 @@ def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "tensorrt",
             "TensorRT",
+            # other machines than a Jetson run the reference backend only, without TensorRT
             "missing" if jetson else "warn",
             "libnvinfer not found",
             "sudo apt-get install nvidia-jetpack"
@@ -206,6 +207,7 @@ def _cuda_fix(why: str) -> str:
 
 def _dla(probe: Probe) -> Iterator[DoctorCheck]:
     """Checks the DLA's cores, its compiler and cuDLA."""
+    # devices of the device tree; cores for TensorRT, None if its Python module is missing
     seen = probe.dla
     devices, cores = seen.devices, seen.cores
     if not devices:
@@ -490,6 +492,7 @@ def _mode_checks(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
     now, mode, measured = probe.power.mode, planned.mode, planned.bench_mode
     if not now:
         return
+    # nvpmodel names some modes MODE_30W, targets name them 30W
     same = str(now).upper().removeprefix("MODE_") == mode.upper()
     yield DoctorCheck(
         "fits.power-mode",

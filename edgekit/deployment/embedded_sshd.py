@@ -211,6 +211,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         f"AuthorizedKeysFile {_quote(folder / 'user_key.pub')}",
         f"AllowUsers {user}",
         "PidFile none",
+        # StrictModes refuses keys below a folder that others can write, such as /tmp
         "StrictModes no",
         "UsePAM no",
         "AuthenticationMethods publickey",
@@ -228,6 +229,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         # it
         f"SetEnv SHLVL=1{_set_env('PYTHONPATH')}",
         "UseDNS no",
+        # the default drops connections at random while ten have not logged in yet
         "MaxStartups 100",
         "LogLevel VERBOSE",
     ]
@@ -266,6 +268,7 @@ def _keygen(path: Path) -> None:
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
+    # before the bytes are there: others must not read the key even for a moment
     path.touch(mode=0o600)
     path.write_bytes(private)
     path.with_suffix(".pub").write_bytes(public + b" edgekit-embedded\n")

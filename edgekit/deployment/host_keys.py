@@ -56,12 +56,13 @@ class Entry:
     def names(self, host: str) -> bool:
         """Returns True if the line matches ``host``: a hashed name, or patterns ("!" negates)."""
         if self.hosts.startswith("|"):
-            return _is_hashed(self.hosts, host)
+            return _matches_hash(self.hosts, host)
         found = False
         for pattern in self.hosts.split(","):
             # fnmatch has bracket sets, OpenSSH does not: "[host]:port" is literal
             plain = pattern.lstrip("!").replace("[", "[[]").lower()
             if pattern and fnmatch.fnmatchcase(host.lower(), plain):
+                # a negated pattern wins, in whatever order it is listed
                 if pattern.startswith("!"):
                     return False
                 found = True
@@ -79,6 +80,7 @@ def read_entries(texts: Iterable[str]) -> Iterator[Entry]:
             if len(words) < 3 or (marker and marker not in _MARKERS):
                 continue
             blob = _decode(words[2])
+            # OpenSSH also skips a line whose key is of another type than it states
             if blob is not None and _kind(blob) == words[1]:
                 yield Entry(marker, words[0], words[1], blob)
 
@@ -98,7 +100,9 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
     if not data.startswith(_KRL):
         lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
         keys = [_key_blob(line) for line in lines if line and not line.startswith("#")]
+        # a line that cannot be read might revoke this key
         return None in keys or blob in keys
+    # a KRL is binary: only OpenSSH's own program reads it
     program = shutil.which("ssh-keygen")
     if program is None:
         return True
@@ -112,10 +116,11 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
             )
         except (OSError, subprocess.TimeoutExpired):
             return True
+    # 0: not revoked (ssh-keygen(1), -Q); an error also counts as revoked
     return done.returncode != 0
 
 
-def _is_hashed(text: str, host: str) -> bool:
+def _matches_hash(text: str, host: str) -> bool:
     """Returns True if "|1|SALT|HASH" (HMAC-SHA1 of the name, in base64) is of ``host``."""
     parts = text.split("|")
     if len(parts) != 4 or parts[1] != "1":
@@ -191,19 +196,20 @@ class Trust:
         shown = fingerprint(key)
         entries = list(read_entries(self._known_hosts_texts()))
         if any(shown == entry.fingerprint for entry in entries if entry.marker == "@revoked"):
-            raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
+            raise _mismatch_error(where, shown, "a known_hosts file marks it @revoked")
         if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
-            raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
+            raise _mismatch_error(where, shown, f"{self.revoked} (RevokedHostKeys) revokes it")
         if self.pin:
+            # OpenSSH prints fingerprints without base64's padding
             if shown != self.pin.rstrip("="):
-                raise _mismatch(where, shown, f"the pinned key is {self.pin}")
+                raise _mismatch_error(where, shown, f"the pinned key is {self.pin}")
             return False
         known = [entry for entry in entries if not entry.marker and entry.names(name)]
-        if any(shown == one.fingerprint for one in known):
+        if any(shown == entry.fingerprint for entry in known):
             return False
         if known:
-            seen = ", ".join(one.fingerprint for one in known)
-            raise _mismatch(where, shown, f"known_hosts has {seen} for {name}")
+            seen = ", ".join(entry.fingerprint for entry in known)
+            raise _mismatch_error(where, shown, f"known_hosts has {seen} for {name}")
         if self.accept is True or (
             isinstance(self.accept, str) and self.accept.rstrip("=") == shown
         ):
@@ -261,7 +267,7 @@ def _add_line(path: Path, line: str) -> None:
         temporary.write_text(old + line, encoding="utf-8")
 
 
-def _mismatch(where: str, shown: str, against: str) -> BoardError:
+def _mismatch_error(where: str, shown: str, against: str) -> BoardError:
     return BoardError(
         f"the host key is {shown}, but {against}",
         code="board.host-key-mismatch",

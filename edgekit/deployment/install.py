@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
+from edgekit.bundles.manifest import blob_view
 from edgekit.bundles.sign import user_at_host
 from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.board import Progress, Release
@@ -43,7 +42,9 @@ _PHASES = {
 }
 # the job's processes ended, and the deployment can continue from its journal
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
+# jobs that may continue a deployment whose job was cut off
 _TIMES = 3
+# the rest of a policy does not decide if a release passes
 _GATES = ("latency_ms", "accuracy_min")
 
 
@@ -223,17 +224,7 @@ def _payload(bundle: Bundle, lacking: Mapping[str, int], where: str) -> dict[str
             where=where,
             hint="deploy the full bundle, or deploy from the configuration it was built from",
         )
-    return {digest: _buffer(have[digest]) for digest in lacking}
-
-
-def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
-    """Returns a blob's bytes in C order, without a copy if it is contiguous."""
-    if isinstance(blob, bytes):
-        return blob
-    if isinstance(blob, memoryview):
-        return blob.cast("B")
-
-    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
+    return {digest: blob_view(have[digest]) for digest in lacking}
 
 
 def follow(
@@ -355,6 +346,8 @@ def install(
             digest=bundle.digest,
             policy=policy,
             operator=user_at_host(),
+            # equal requests are the same job: a second deployment of a bundle must not return the
+            # first job's result
             nonce=secrets.token_hex(8),
             # newly sent blobs are tested again
             again=again or sent.blobs_sent > 0,

@@ -179,7 +179,6 @@ keeps the bytecode of files, not of a zipapp, and compiling took half of a short
 not synced, so a power cut may truncate them: the next boot unpacks again. An unpacked loader is
 removed with its zipapp, unless a process still runs it.
 """
-""
 
 
 @document(frozen=True)

@@ -64,6 +64,7 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
     """
     if not probe.cudla:
         cuda = parse_version(probe.cuda or "")
+        # CUDA's packages have the release in their names
         package = f"libcudla-{cuda[0]}-{cuda[1]}" if len(cuda) > 1 else "libcudla"
         raise EnvironmentLack(
             f"{what}, but the board has no libcudla to run them",
@@ -99,6 +100,7 @@ def require_cores(board: str, probe: Probe, target: Target, used: Collection[str
     release, cores = tensorrt_release(probe), probe.dla.cores
     if release and not supports_dla(target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
+    # DEVICES begins with the GPU
     elif cores is not None and set(used).difference(DEVICES[: cores + 1]):
         why = f"TensorRT has {cores} DLA cores on the board"
     else:

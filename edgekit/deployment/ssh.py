@@ -115,7 +115,9 @@ class SshTransport:
 
         try:
             channel = self._open()
+            # for writes only: reads wait without a limit (``_read_without_timeout``)
             channel.settimeout(timeouts.STALL_S)
+            # a file's name need not be UTF-8: Python's surrogates become the original bytes again
             channel.exec_command(shlex.join(argv).encode("utf-8", "surrogateescape"))
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost() from error
@@ -161,6 +163,7 @@ class SshTransport:
         """Closes the connection and the connections to jump hosts."""
         if self._pulse is not None:
             self._pulse.stop()
+        # a jump host's connection carries those behind it, so it is closed after them
         for connection in (self._connection, *reversed(self._upstream)):
             connection.close()
 
@@ -236,6 +239,7 @@ class _Keepalive(threading.Thread):
                 self.silent = True
                 self._connection.close()
                 return
+            # in a thread of its own, because sending blocks on a full connection
             if quiet >= self._quiet_s and (asked is None or not asked.is_alive()):
                 asked = threading.Thread(target=self._ask, daemon=True)
                 asked.start()
@@ -327,12 +331,15 @@ def open_link(
         OSError, UnicodeError, paramiko.SSHException: It cannot be reached.
     """
     if through is not None:
+        # RFC 4254 (7.2) requires an originator; sshd only logs it
         there, here = (hop.host, hop.port), ("127.0.0.1", 0)
         return through.open_channel("direct-tcpip", there, here, timeout=connect_s)
     if hop.proxy_command:
         return _Proxy(hop.proxy_command)
     sock = socket.create_connection((hop.host, hop.port), timeout=connect_s)
+    # a command is a few small packets, which Nagle's algorithm would hold back
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # tcp(7): the kernel closes a connection whose data stay unacknowledged for this time
     if sys.platform == "linux":
         milliseconds = int(silence_s * 1000)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -347,10 +354,12 @@ class _Proxy(socket.socket):
         super().__init__(fileno=ours.detach())
         with theirs:
             self._process = subprocess.Popen(
+                # with exec, as in OpenSSH, ``terminate`` reaches the command and not only the shell
                 ["/bin/sh", "-c", f"exec {command}"],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
+                # the terminal's Ctrl-C must not cut the connection: commands on the board end first
                 start_new_session=True,
             )
 
@@ -413,8 +422,10 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
         except paramiko.BadAuthenticationType as error:
             raise _auth_error(hop, where, tried, f"it only allows {error.allowed_types}") from error
         except paramiko.AuthenticationException as error:
+            # paramiko raises the same exception for a server that does not answer
             if time.monotonic() - began >= connection.auth_timeout:
                 raise _silent_error(hop, connection.auth_timeout, where) from error
+            # sshd closes the connection after MaxAuthTries keys
             if not connection.is_active():
                 raise _auth_error(
                     hop, where, [*tried, label], "it closed the connection"
@@ -574,6 +585,7 @@ def _open_hop(
     limits: ConnectionLimits,
 ) -> tuple[paramiko.Transport, _TimedSocket]:
     """Opens a hop; tries each host key type of a board before reporting a wrong pin."""
+    # the key type is negotiated once, so each further type needs a new connection
     skip: set[str] = set()
     first: BoardError | None = None
     while True:
@@ -621,7 +633,8 @@ def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoi
                 ]
             )
         if not hops:
-            hops += [(one, True) for one, _ in _hops(jump, there, depth + 1)[:-1]]
+            hops += [(hop, True) for hop, _ in _hops(jump, there, depth + 1)[:-1]]
+        # its own jump hosts are already in ``hops``, or do not apply
         hops.append((replace(there, jumps=()), True))
     if len(hops) > _MOST_JUMPS:
         raise ConfigError([Problem(f"more than {_MOST_JUMPS} jump hosts", board.name)])
@@ -674,6 +687,7 @@ def _open(
     except (OSError, EOFError, paramiko.SSHException) as error:
         now = time.monotonic()
         _close(connection, sock)
+        # a slow server that still sends data is not silent
         if now - began >= limits.banner_s and now - sock.heard >= limits.banner_s / 2:
             raise _silent_error(hop, limits.banner_s, where) from error
         reason = _banner(error) or str(error) or "it closed the connection"

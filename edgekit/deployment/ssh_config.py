@@ -30,12 +30,13 @@ class SshOptions:
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def one(self, name: str) -> str:
-        """Returns the option's value, "" if not set."""
+    def first(self, name: str) -> str:
+        """Returns the option's first value, "" if not set."""
         return (self.values.get(name) or [""])[0]
 
     def keys(self) -> tuple[Path, ...]:
         """Returns the IdentityFile paths; OpenSSH's defaults only if they exist."""
+        # ``ssh -G`` lists the default identity files even if they do not exist
         found = [Path(os.path.expanduser(text)) for text in self.values.get("identityfile", ())]
         home = Path("~/.ssh").expanduser()
         return tuple(
@@ -47,7 +48,8 @@ class SshOptions:
 
     def known_hosts(self) -> tuple[Path, ...] | None:
         """Returns the known_hosts files; None for the default files."""
-        users, system = self.one("userknownhostsfile"), self.one("globalknownhostsfile")
+        users, system = self.first("userknownhostsfile"), self.first("globalknownhostsfile")
+        # ``ssh -G`` also prints defaults: these count as not set
         usual = {" ".join(f"{home}/.ssh/{name}" for name in _USER) for home in ("~", _home())}
         if (not users or users in usual) and (not system or system == " ".join(_GLOBAL)):
             return None
@@ -115,6 +117,7 @@ def _read_without_ssh(path: Path, host: str) -> SshOptions:
         found = paramiko.SSHConfig.from_text(text).lookup(host)
     except (OSError, ValueError, paramiko.SSHException) as error:
         raise ssh_config_error(str(error)) from error
+    # paramiko has no Include and would ignore the included file
     if any(line.split()[:1] and line.split()[0].lower() == "include" for line in text.splitlines()):
         raise ssh_config_error(
             "Include needs the OpenSSH client (openssh-client), which is not installed"
@@ -151,6 +154,7 @@ def _joined_path(words: list[str]) -> Path:
 
 def _last_line(stderr: bytes) -> str:
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    # the last line, "terminating, 1 bad configuration options", has no reason
     reasons = [line for line in lines if "terminating" not in line and "terminal" not in line]
     return (reasons or lines or ["ssh -G failed"])[-1].strip()[:300]
 
@@ -207,20 +211,20 @@ def resolve(board: Board) -> Endpoint:
             known_hosts=(),
         )
     found = look_up(board.host, user=board.user, port=board.port)
-    host = found.one("hostname") or board.host
-    user = board.user or found.one("user") or account_name()
-    port = board.port or int(found.one("port") or 22)
-    alias = found.one("hostkeyalias")
-    jumps = found.one("proxyjump")
-    proxy = found.one("proxycommand")
-    revoked = found.one("revokedhostkeys")
+    host = found.first("hostname") or board.host
+    user = board.user or found.first("user") or account_name()
+    port = board.port or int(found.first("port") or 22)
+    alias = found.first("hostkeyalias")
+    jumps = found.first("proxyjump")
+    proxy = found.first("proxycommand")
+    revoked = found.first("revokedhostkeys")
     return Endpoint(
         host=host,
         port=port,
         user=user,
         keys=(_expanded_path(str(board.key)),) if board.key else found.keys(),
-        only_keys=found.one("identitiesonly") == "yes",
-        agent=_agent(found.one("identityagent")),
+        only_keys=found.first("identitiesonly") == "yes",
+        agent=_agent(found.first("identityagent")),
         proxy_command=""
         if proxy.lower() in ("", "none")
         else _command(
@@ -270,6 +274,7 @@ def _command(text: str, values: dict[str, str]) -> str:
                 f"ProxyCommand uses the token %{token}, which edgekit does not support"
             )
         value = "%" if token == "%" else values[token]
+        # the text of the configuration is the user's own, a host or account may come from elsewhere
         if token != "%" and (value.startswith("-") or set(value) & _SHELL):
             raise ssh_config_error(
                 f"{value!r} is not allowed in a ProxyCommand: a shell would interpret it"

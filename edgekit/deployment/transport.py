@@ -187,6 +187,7 @@ def converse(
         except BoardError:
             if not out.flooded:
                 raise
+            # the flood ended the command, so the error is only a consequence
             status = -1
         said, complaint = (b"", b"") if status is None else (out.result(), err.result())
         if out.flooded:
@@ -289,6 +290,7 @@ def frames(
             done += len(piece)
             if progress:
                 progress("send", done, total)
+        # sent pages of a mapped weight file would count as this process's memory
         forget_pages(data)
     yield b"\n"
 
@@ -398,6 +400,7 @@ class _LocalChild:
         self._out = cast(IO[bytes], child.stdout)
         self._err = cast(IO[bytes], child.stderr)
         self._handle = self._in.fileno()
+        # a blocking write to a full pipe could not time out
         os.set_blocking(self._handle, False)
         self._writable = select.poll()
         self._writable.register(self._handle, select.POLLOUT)
@@ -410,11 +413,8 @@ class _LocalChild:
             try:
                 view = view[os.write(self._handle, view) :]
             except BlockingIOError:
-                self._await_writable()
-
-    def _await_writable(self) -> None:
-        if not self._writable.poll(timeouts.STALL_S * 1000):
-            raise stalled_error(self._where)
+                if not self._writable.poll(timeouts.STALL_S * 1000):
+                    raise stalled_error(self._where) from None
 
     def end_input(self) -> None:
         self._in.close()
@@ -453,6 +453,7 @@ class _LocalChild:
                 self._child.wait()
 
     def _signal(self, number: signal.Signals) -> None:
+        # after the child is reaped, its number may belong to another process
         if self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)

@@ -57,6 +57,7 @@ def recognise_anchor(model: Model, metadata: Mapping[str, str]) -> Recognised | 
         levels.append(Level(level.stride, level.map))
         anchors.append(level.anchors)
     width = graph.shape(tensors[0])[-1]
+    # mask coefficients come after centres, sizes and probabilities
     masks = sum(graph.shape(name)[-1] for name in joined(graph, tensors[0], 4)[3:])
     prototypes = [
         name
@@ -93,6 +94,7 @@ def _whole(graph: OnnxGraph) -> tuple[str, list[str]]:
     """
     found: tuple[str, list[str]] = "", []
     for node in graph.nodes():
+        # a head of a single level joins nothing, but reshapes
         if node.op not in ("Concat", "Reshape") or len(graph.shape(node.outputs[0])) != 3:
             continue
         ways = [
@@ -158,6 +160,7 @@ def _anchors(graph: OnnxGraph, way: Region, count: int) -> _Anchors:
         if value.ndim < 2 or value.shape[-1] != 2 or value.size % (2 * count):
             continue
         places = value.reshape(count, -1, 2).astype(np.float64) * factor
+        # an export may repeat the anchors for every place
         if (places > 0).all() and (places == places[:, :1]).all():
             return tuple((float(width), float(height)) for width, height in places[:, 0])
     return ()

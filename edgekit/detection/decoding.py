@@ -88,7 +88,9 @@ def decoding(graph: OnnxGraph, source: str, arithmetic: str) -> Decoding | None:
     """
     picked: dict[str, int] = {}
     while True:
-        found = _walked(graph, source, arithmetic, picked)
+        # known indices let more nodes depend on the source alone, and these may be picked from
+        # again
+        found = _walk(graph, source, arithmetic, picked)
         if len(picked) == (found and len(found.picked)):
             return found
         if found is None:
@@ -96,7 +98,7 @@ def decoding(graph: OnnxGraph, source: str, arithmetic: str) -> Decoding | None:
         picked = dict(found.picked)
 
 
-def _walked(
+def _walk(
     graph: OnnxGraph, source: str, arithmetic: str, known: Mapping[str, int]
 ) -> Decoding | None:
     values = graph.shape(source)[-1]

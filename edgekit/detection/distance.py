@@ -155,6 +155,7 @@ def _part(
             what = "no stride" if len(names) <= 2 else f"{len(names)} maps"
             return _unlike(3, f"the level of {height}x{width} places has {what}: {names[0]!r}")
         levels.append(Level(step, names[0], (*names, "")[1]))
+        # a joined map has the classes after the boxes
         channels = graph.shape(names[0])[1] - (classes if len(names) == 1 else 0)
         bins.add(channels / _SIDES)
     count = min(bins)
@@ -163,6 +164,7 @@ def _part(
         return _unlike(
             3, f"the map {name!r} has {graph.shape(name)[1]} channels, not 4 x bins as all have"
         )
+    # before the product with the strides
     last = region(graph, tensors.boxes, (*MOVES - {"Concat"}, "Mul")).sources[0]
     return DistanceHead(
         tuple(levels),
@@ -233,6 +235,7 @@ def _with_extra(
             part,
             keypoints=points[-1][1],
             keypoint_size=points[-1][2],
+            # Ultralytics doubles keypoints by a constant of 2; YOLO26 has no such constant
             reach=next((scalar for scalar in scalars if scalar > 1), 1.0),
         )
     if (masks and not part.prototype_stride) or any(len(names) != 1 for names in maps.values()):

@@ -44,6 +44,7 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
     from PIL import Image, ImageDraw
 
     pixels = np.array(image)
+    # masks first, so that boxes and labels are above all masks
     for found in reversed(objects):
         if found.mask is not None:
             inside = np.asarray(found.mask, bool)
@@ -54,7 +55,7 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
     pen = ImageDraw.Draw(drawn)
     width = max(2, round(sum(drawn.size) / 2 * _LINE))
     for each in reversed(objects):
-        found = _enlarged(each, factor)
+        found = _enlarge(each, factor)
         colour = class_colour(found.number)
         if polygons and found.points:
             corners = [(point[0], point[1]) for point in found.points]
@@ -65,25 +66,25 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
             right, bottom = max(left, right - 1), max(top, bottom - 1)
             pen.rectangle((left, top, right, bottom), outline=colour, width=width)
             for point in found.points:
-                _dot(pen, point, colour, width)
-        _label(pen, found, colour, width, drawn.size)
+                _draw_dot(pen, point, colour, width)
+        _draw_label(pen, found, colour, width, drawn.size)
     return drawn
 
 
-def _enlarged(found: Found, factor: int) -> Found:
+def _enlarge(found: Found, factor: int) -> Found:
     left, top, right, bottom = (factor * side for side in found.box)
     points = tuple((factor * x, factor * y, *rest) for x, y, *rest in found.points)
     return replace(found, box=(left, top, right, bottom), points=points)
 
 
-def _dot(pen: ImageDraw.ImageDraw, point: Sequence[float], colour: Colour, width: int) -> None:
+def _draw_dot(pen: ImageDraw.ImageDraw, point: Sequence[float], colour: Colour, width: int) -> None:
     if len(point) >= _WITH_VISIBILITY and point[2] < _VISIBLE:
         return
     x, y = point[0], point[1]
     pen.ellipse((x - width, y - width, x + width, y + width), fill=colour, outline=(255, 255, 255))
 
 
-def _label(
+def _draw_label(
     pen: ImageDraw.ImageDraw, found: Found, colour: Colour, width: int, size: tuple[int, int]
 ) -> None:
     from PIL import ImageFont

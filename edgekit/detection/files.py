@@ -55,18 +55,21 @@ def read_class_names(given: Path | Sequence[str]) -> list[str]:
         document = yaml.safe_load(text) if given.suffix.lower() in _YAML else None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text or no YAML"
-        raise _refused(f"names of classes cannot be read: {reason}", given) from error
+        raise _classes_error(f"names of classes cannot be read: {reason}", given) from error
     own = document.get("names") if isinstance(document, dict) else None
     names = text.splitlines() if document is None else numbered(own)
     found = [str(name).strip() for name in names]
+    # empty lines at the end of a file are no classes
     while found and not found[-1]:
         found.pop()
     if not found or not all(found):
-        raise _refused("a class has no name" if found else "there are no names of classes", given)
+        raise _classes_error(
+            "a class has no name" if found else "there are no names of classes", given
+        )
     return found
 
 
-def _refused(message: str, path: Path) -> DataError:
+def _classes_error(message: str, path: Path) -> DataError:
     return DataError(
         message,
         code="head.classes",

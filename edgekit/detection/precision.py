@@ -62,7 +62,7 @@ def mean_precision(truths: Sequence[Truth], found: Sequence[Sequence[Found]]) ->
     by_class = [
         _precision(
             [_of_class(truth, kind) for truth in truths],
-            [_best(objects, kind) for objects in found],
+            [_best_of_class(objects, kind) for objects in found],
         )
         for kind in classes
     ]
@@ -77,7 +77,7 @@ def _of_class(truth: Truth, kind: int) -> tuple[np.ndarray, np.ndarray]:
     return truth.boxes[mine], truth.crowd[mine]
 
 
-def _best(found: Sequence[Found], kind: int) -> list[Found]:
+def _best_of_class(found: Sequence[Found], kind: int) -> list[Found]:
     """Returns the objects of a class with the highest scores, at most ``_MOST``."""
     return sorted((each for each in found if each.number == kind), key=lambda each: -each.score)[
         :_MOST
@@ -89,12 +89,13 @@ def _precision(
 ) -> np.ndarray:
     """Returns the average precision of a class at each threshold."""
     matches = [
-        _matched(boxes, crowd, np.array([each.box for each in its]).reshape(-1, 4))
+        _match(boxes, crowd, np.array([each.box for each in its]).reshape(-1, 4))
         for (boxes, crowd), its in zip(truths, found, strict=True)
     ]
     right = np.concatenate([hits for hits, _ in matches], axis=1)
     ignored = np.concatenate([skipped for _, skipped in matches], axis=1)
     scores = np.array([each.score for its in found for each in its])
+    # cocoeval's mergesort is stable, too: objects of equal scores keep their order
     order = np.argsort(-scores, kind="stable")
     wanted = sum(int((~crowd).sum()) for _, crowd in truths)
     result = []
@@ -111,7 +112,7 @@ def _precision(
     return np.array(result)
 
 
-def _matched(
+def _match(
     truths: np.ndarray, crowd: np.ndarray, boxes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns two masks by threshold over the boxes, the best first: matched and ignored."""

@@ -54,31 +54,32 @@ def recognise_prior(model: Model, metadata: Mapping[str, str]) -> Recognised | U
         metadata: The file's metadata; ``names`` are the classes.
     """
     try:
-        return _recognised(model, metadata)
+        return _recognise_head(model, metadata)
     except Differs as error:
         return Unlike(_FAMILY, error.matched, error.differs)
 
 
-def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
+def _recognise_head(model: Model, metadata: Mapping[str, str]) -> Recognised:
     graph = model.graph
-    joined = _joined(graph)
+    joined = _joined_maps(graph)
     boxes, own = _boxes(graph, joined)
     scores, points = _scores(graph, joined, boxes)
-    _nothing_else(graph, [part for part in (boxes, scores, points) if part])
+    _refuse_second_stage(graph, [part for part in (boxes, scores, points) if part])
     size = _picture(graph)
     tensors: dict[str, tuple[str, ...]] = {"offsets": (boxes.tensor,), "logits": (scores.tensor,)}
     assumed = ""
     if own is None:
-        part, assumed = _published(graph, boxes, scores, points, size)
+        part, assumed = _published_head(graph, boxes, scores, points, size)
     else:
-        part = _measured(model, own, boxes, scores, points, size)
+        part = _measured_head(model, own, boxes, scores, points, size)
         tensors["boxes"] = (own.result,)
-    if active := _activated(graph, scores, part.scores.capitalize()):
+    if active := _activation_outputs(graph, scores, part.scores.capitalize()):
         tensors["scores"] = active
     if points:
         tensors["landmark_offsets"] = (points.tensor,)
         if own and (marked := decoding(graph, points.tensor, "Mul")):
             tensors["landmarks"] = (marked.result,)
+    # a softmax has the background as one more class
     classes = scores.values - (part.scores == "softmax")
     head = Head(
         "RetinaFace" if points else "SSD" if part.scores == "softmax" else "RetinaNet",
@@ -90,7 +91,7 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
     return Recognised(head, tensors, own.picked if own else {})
 
 
-def _joined(graph: OnnxGraph) -> list[Joined]:
+def _joined_maps(graph: OnnxGraph) -> list[Joined]:
     """Returns the maps that are joined along the rows, in graph order."""
     found = []
     for node in graph.nodes():
@@ -151,10 +152,12 @@ def _scores(
 
 def _activation(graph: OnnxGraph, scores: Joined) -> str:
     """Returns the operator that turns values into scores: "Softmax", "Sigmoid" or ""."""
-    return next((name for name in ("Softmax", "Sigmoid") if _activated(graph, scores, name)), "")
+    return next(
+        (name for name in ("Softmax", "Sigmoid") if _activation_outputs(graph, scores, name)), ""
+    )
 
 
-def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
+def _activation_outputs(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
     """Returns an operator's outputs whose inputs are the values, moved but unchanged."""
     moved, found = {scores.tensor}, []
     for node in graph.nodes():
@@ -166,7 +169,7 @@ def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ..
     return tuple(found)
 
 
-def _published(
+def _published_head(
     graph: OnnxGraph, boxes: Joined, scores: Joined, points: Joined | None, size: tuple[int, int]
 ) -> tuple[PriorHead, str]:
     """Returns the head of a published network that ends with the raw maps."""
@@ -200,7 +203,7 @@ def _published(
     return part, f"the file has no priors: those of {known.name} are used"
 
 
-def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
+def _refuse_second_stage(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
     """Refuses a network whose head is not the last part: Faster R-CNN's proposals."""
     maps = [name for each in joined for name in each.maps]
     if lost := unexplained(graph, maps):
@@ -227,7 +230,7 @@ def _levels(boxes: Joined) -> str:
     return ", ".join(f"{each} a place of {high}x{wide}" for each, high, wide in boxes.sizes)
 
 
-def _measured(
+def _measured_head(
     model: Model,
     own: Decoding,
     boxes: Joined,
@@ -243,12 +246,15 @@ def _measured(
     moved, grown = _run_decoding(model, own, boxes, 1.0)
     if not (extent > 0).all():
         raise Differs(3, f"{own.result} has no left, top, right, bottom of offsets of zero")
+    # boxes are centre + offset * variance * size, and size * exp(offset * variance); medians,
+    # because single rows differ by rounding
     variances = [
         *np.median((moved - centre) / extent, axis=0),
         *np.log(np.median(grown / extent, axis=0)),
     ]
     if not np.all(np.isfinite(variances)) or min(variances[2:]) <= 0:
         raise Differs(3, f"{own.result} does not grow with the exponential of its offsets")
+    # the largest exponent is _STEEP: float32 holds its exponential
     _, large = _run_decoding(model, own, boxes, _STEEP / max(variances[2:]))
     logarithms = np.log(large / extent)
     growth = float(logarithms.max())

@@ -52,7 +52,7 @@ def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | U
         metadata: The file's metadata.
     """
     try:
-        found = _found(model)
+        found = _recognise_outputs(model)
     except Differs as error:
         return Unlike(_FAMILY, error.matched, error.differs)
     part = found.head.query
@@ -62,11 +62,12 @@ def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | U
     return replace(found, head=replace(found.head, classes=class_names(metadata, classes)))
 
 
-def _found(model: Model) -> Recognised:
+def _recognise_outputs(model: Model) -> Recognised:
     graph = model.graph
     last = [graph.producer(_source(graph, name)) for name in graph.outputs]
     if len(last) == 1 and last[0] is not None and last[0].op == "Concat":
-        return _joined(model, last[0])
+        return _recognise_joined(model, last[0])
+    # RT-DETR's own post-processing: TopK over queries and classes, then GatherElements of boxes
     gathered = [node for node in last if node is not None and node.op == "GatherElements"]
     tops = [
         name
@@ -74,11 +75,11 @@ def _found(model: Model) -> Recognised:
         if node is not None and node.op == "TopK"
     ]
     if len(gathered) == len(tops) == 1:
-        return _selected(model, gathered[0], _source(graph, tops[0]))
-    return _pair(model)
+        return _recognise_selected(model, gathered[0], _source(graph, tops[0]))
+    return _recognise_pair(model)
 
 
-def _pair(model: Model) -> Recognised:
+def _recognise_pair(model: Model) -> Recognised:
     """Returns the head of a network that writes logits and boxes as separate outputs."""
     graph = model.graph
     shapes = {name: graph.shape(name) for name in graph.outputs}
@@ -96,45 +97,46 @@ def _pair(model: Model) -> Recognised:
             "no two outputs are [batch, queries, classes] and [batch, queries, 4] with equal "
             f"queries; the outputs are {found}",
         )
+    # several pairs may fit by their shapes: the error is that of the pair that matched furthest
     differences = []
     for logits, boxes in pairs:
         try:
-            return _recognised(model, logits, _boxes(graph, boxes))
+            return _recognise_head(model, logits, _boxes(graph, boxes))
         except Differs as error:
             differences.append(error)
     raise max(differences, key=lambda difference: difference.matched)
 
 
-def _joined(model: Model, concat: Node) -> Recognised:
+def _recognise_joined(model: Model, concat: Node) -> Recognised:
     """Returns the head of Ultralytics' RT-DETR, whose only output has boxes and scores side by
     side; newer releases keep the best pairs of a query and a class.
     """
     graph = model.graph
     gathered = graph.producer(_source(graph, concat.inputs[0]))
     if gathered is not None and gathered.op == "GatherElements" and len(concat.inputs) == 3:
-        return _selected(model, gathered, _source(graph, concat.inputs[1]))
+        return _recognise_selected(model, gathered, _source(graph, concat.inputs[1]))
     if len(concat.inputs) != 2:
         raise Differs(0, f"{concat.name} joins {len(concat.inputs)} tensors, not boxes and scores")
     boxes, scores = concat.inputs
-    return _recognised(model, scores, _boxes(graph, boxes), activated=True)
+    return _recognise_head(model, scores, _boxes(graph, boxes), activated=True)
 
 
-def _selected(model: Model, gathered: Node, best: str) -> Recognised:
+def _recognise_selected(model: Model, gathered: Node, best: str) -> Recognised:
     """Returns the head of a network that keeps the best pairs of a query and a class."""
     graph = model.graph
     top = graph.producer(best)
     if top is None or top.op != "TopK" or best != top.outputs[0]:
         raise Differs(1, f"{gathered.name} gathers boxes, but {best} are no values of a TopK")
-    same = [name for name in _same(graph, top.inputs[0]) if len(graph.shape(name)) == 3]
+    same = [name for name in _same_values(graph, top.inputs[0]) if len(graph.shape(name)) == 3]
     flat = graph.shape(top.inputs[0])
     along = top.attrs.get("axis", -1) in (1, -1)
     if not same or len(flat) != 2 or not along or not top.attrs.get("largest", 1):
         raise Differs(1, f"{top.name} does not take the largest of [batch, queries * classes]")
     scores = same[0]
-    _divided(graph, gathered.inputs[1], top.outputs[1], graph.shape(scores)[2])
+    _check_division(graph, gathered.inputs[1], top.outputs[1], graph.shape(scores)[2])
     kept = graph.shape(best)[-1]
     boxes = _nearest_boxes(graph, gathered.inputs[0])
-    found = _recognised(model, scores, boxes, most=kept, activated=True)
+    found = _recognise_head(model, scores, boxes, most=kept, activated=True)
     return Recognised(found.head, {**found.own, "best": best})
 
 
@@ -150,7 +152,7 @@ def _nearest_boxes(graph: OnnxGraph, tensor: str) -> _Boxes:
     raise first or Differs(1, f"{tensor} is not computed from boxes [batch, queries, 4]")
 
 
-def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
+def _check_division(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
     """Checks that a pair's query is its TopK index divided by the number of classes."""
     for node in _before(graph, index):
         if node.op == "Div" and node.inputs[0] == best:
@@ -161,7 +163,7 @@ def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
     raise Differs(1, f"{index} is not computed from the places that TopK found")
 
 
-def _recognised(
+def _recognise_head(
     model: Model, own: str, boxes: _Boxes, *, most: int = 0, activated: bool = False
 ) -> Recognised:
     graph = model.graph
@@ -171,13 +173,15 @@ def _recognised(
     if node is not None and node.op in _NORMALIZED:
         logits, function = _raw(graph, node.inputs[0]), node.op.lower()
     elif activated:
-        raise Differs(2, f"{scores} is written by {_called(node)}, not by a Sigmoid")
+        raise Differs(2, f"{scores} is written by {_node_text(node)}, not by a Sigmoid")
     linear = _linear(graph, logits)
+    # D-FINE adds a quality [batch, queries, 1] to the logits, and its layer may be the nearest
     if linear is None or graph.shape(linear.outputs[0])[-1] not in (graph.shape(logits)[-1], 1):
         raise Differs(
             2, f"{logits} is not the result of a linear layer with constant weights, as logits are"
         )
     features, other = _features(graph, logits), _features(graph, boxes.raw)
+    # D-FINE computes boxes from a distribution over corners, not from the features directly
     if boxes.family != "D-FINE" and features != other:
         raise Differs(
             3, f"classes are computed from {features}, boxes from {other}: queries have one vector"
@@ -205,11 +209,12 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
     if graph.shape(raw)[2:] != (4,):
         raise Differs(0, f"{raw} is {list(graph.shape(raw))}, not [batch, queries, 4]")
     if node is not None and node.op == "Concat":
-        _from_corners(graph, node)
+        _check_corners(graph, node)
         return _Boxes(raw, raw, "D-FINE", True)
     if node is None or node.op != "Sigmoid":
         raise Differs(
-            1, f"the boxes {raw} are written by {_called(node)}, not by a Sigmoid or from corners"
+            1,
+            f"the boxes {raw} are written by {_node_text(node)}, not by a Sigmoid or from corners",
         )
     before = _raw(graph, node.inputs[0])
     added = graph.producer(before)
@@ -228,7 +233,7 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
     return _Boxes(raw, before, "RT-DETR" if whole else "conditional DETR", True)
 
 
-def _from_corners(graph: OnnxGraph, joined: Node) -> None:
+def _check_corners(graph: OnnxGraph, joined: Node) -> None:
     """Checks that boxes are ((left + right) / 2, ..., right - left, ...) of four values."""
     parts = [graph.producer(_source(graph, name)) for name in joined.inputs]
     operators = [node.op if node is not None else "an input" for node in parts]
@@ -253,6 +258,8 @@ def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:
             return True
         if node.op == "Softmax":
             shape = graph.shape(node.outputs[0])
+            # the weights of self-attention are square; YOLOS has the picture's patches as tokens,
+            # too
             if len(shape) > 2 and shape[-1] == shape[-2] >= queries:
                 return True
     return False
@@ -273,6 +280,7 @@ def _linear(graph: OnnxGraph, tensor: str) -> Node | None:
     """Returns the nearest linear layer with constant weights before a tensor."""
     for node in _before(graph, tensor):
         if node.op in _LINEAR:
+            # a product of two activations is attention: the walk has left the head
             return node if any(_constant(graph, name) for name in node.inputs) else None
     return None
 
@@ -299,7 +307,7 @@ def _raw(graph: OnnxGraph, tensor: str) -> str:
     Reshapes, and the selection of one of several stacked layers, are skipped.
     """
     found, shape = tensor, graph.shape(tensor)
-    for name in _same(graph, tensor):
+    for name in _same_values(graph, tensor):
         if graph.shape(name) == shape:
             found = name
     return found
@@ -307,10 +315,10 @@ def _raw(graph: OnnxGraph, tensor: str) -> str:
 
 def _source(graph: OnnxGraph, tensor: str) -> str:
     """Returns the first tensor with the values of ``tensor``, of any shape."""
-    return list(_same(graph, tensor))[-1]
+    return list(_same_values(graph, tensor))[-1]
 
 
-def _same(graph: OnnxGraph, tensor: str) -> Iterator[str]:
+def _same_values(graph: OnnxGraph, tensor: str) -> Iterator[str]:
     yield tensor
     while (node := graph.producer(tensor)) is not None:
         if node.op in SAME_VALUES - {"Transpose"}:
@@ -335,5 +343,5 @@ def _stacked(graph: OnnxGraph, gather: Node) -> str:
     return stack.inputs[int(index.reshape(())) % len(stack.inputs)]
 
 
-def _called(node: Node | None) -> str:
+def _node_text(node: Node | None) -> str:
     return "nothing" if node is None else f"{node.name} ({node.op})"

@@ -50,6 +50,7 @@ def recognise(model: Model, metadata: Mapping[str, str] | None = None) -> Recogn
         found = recogniser(model, metadata or {})
         if isinstance(found, Recognised):
             if differs := disagreement(model, found):
+                # all parts match and only values differ, so this family is the nearest of all
                 found = Unlike(found.head.family, 1 << 16, differs)
             else:
                 return found

@@ -88,6 +88,7 @@ def region(
             sources[name] = None
         elif node.name not in nodes:
             nodes[node.name] = node
+            # a stack: reversed, so that the first input is visited next
             left.extend(reversed(node.inputs))
     return Region(tuple(nodes.values()), tuple(sources))
 
@@ -161,6 +162,7 @@ def level_values(
 
 def later(graph: OnnxGraph, tensors: Collection[str]) -> list[Node]:
     """Returns the nodes that depend on one of the tensors."""
+    # nodes are in topological order, so one pass finds all
     reached, found = set(tensors), []
     for node in graph.nodes():
         if not reached.isdisjoint(node.reads()):
@@ -220,5 +222,6 @@ def literal(text: str) -> object:
     """Returns the value of a Python literal of the file's metadata; None for any other text."""
     try:
         return ast.literal_eval(text.strip())
+    # the last two come from deeply nested text, which is not ours
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None

@@ -189,6 +189,7 @@ class _Apply:
         stopped: Callable[[], bool],
     ) -> None:
         self._store, self._wanted = store, wanted
+        # no retries: the next run of cron tries again
         self._settings = RolloutSettings(parallel=parallel, deadline_s=0.0)
         self._most, self._failed = most_failed, 0
         self._reporter, self._stopped = reporter, stopped
@@ -204,7 +205,7 @@ class _Apply:
                 accept_host_key=accept_host_key,
                 trust=signing_key_line(config) if trust_key else None,
             )
-            for config in {one.config.path: one.config for one in wanted.values()}.values()
+            for config in {bundle.config.path: bundle.config for bundle in wanted.values()}.values()
         }
 
     def run(self, members: list[FleetBoard], inventory: str, selector: str | None) -> Applied:
@@ -212,12 +213,12 @@ class _Apply:
         self._states.update(dict.fromkeys(busy, "in-rollout"))
         rows = [Row(member.name, 0, member) for member in members if member.name not in busy]
         self._reporter.begin("apply", "done", rows)
-        BoardPool(self._settings, self._stops).each(
+        BoardPool(self._settings, self._should_stop).each(
             rows,
             self._deploy,
             begin=lambda row: self._reporter.board(row.name, "running"),
-            done=self._done,
-            failed=self._not_done,
+            done=self._record_deployment,
+            failed=self._record_failure,
         )
         self._reporter.end()
         self._remember(members)
@@ -236,6 +237,7 @@ class _Apply:
 
     def _in_rollouts(self, members: list[FleetBoard]) -> set[str]:
         """Returns the boards in an unfinished rollout of their application."""
+        # by address, because names are only unique within an inventory
         places = {
             (rollout.facts.app, board_address(row.reached))
             for rollout in self._store.rollouts()
@@ -248,7 +250,7 @@ class _Apply:
             if (self._wanted[member.name].bundle.name, board_address(member)) in places
         }
 
-    def _stops(self) -> bool:
+    def _should_stop(self) -> bool:
         return self._failed > self._most or self._stopped()
 
     def _bundle(self, client: BoardClient, member: FleetBoard) -> Bundle:
@@ -260,15 +262,16 @@ class _Apply:
 
     def _deploy(self, row: Row) -> Deployed:
         driver = self._drivers[self._wanted[row.name].config.path]
+        # nothing to record before the change: apply never rolls a board back
         found: Found = lambda before, digest: None  # noqa: E731
         return driver.deploy(row.reached, found)
 
-    def _done(self, row: Row, answer: Deployed) -> None:
+    def _record_deployment(self, row: Row, answer: Deployed) -> None:
         self._deployed[row.name] = answer
         self._states[row.name] = "updated" if answer.changed else "current"
         self._reporter.board(row.name, "done")
 
-    def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
+    def _record_failure(self, row: Row, error: EdgekitError, again: bool) -> None:
         away = error.code in RETRIED_CODES
         self._states[row.name] = "away" if away else "failed"
         self._errors[row.name] = to_failure(error)
@@ -285,7 +288,7 @@ class _Apply:
                 continue
             place, app = board_address(member), self._wanted[member.name].bundle.name
             known = before.get(place)
-            apps = {one.app: one for one in known.apps} if known else {}
+            apps = {served.app: served for served in known.apps} if known else {}
             old = apps.get(app)
             same = old is not None and old.release == deployed.release
             since = old.since if old is not None and same else None

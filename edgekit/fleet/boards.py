@@ -133,6 +133,7 @@ class LastAnswers:
             return
         with self._path.with_suffix(".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # read under the lock: another process may have added answers
             known = _Answers(boards={**self.read(), **answers})
             write_json(self._path, known.to_json())
 
@@ -219,6 +220,7 @@ def served_release(app: str, status: AppStatus) -> ServedRelease:
     ended = [*status.history, *([] if status.deployment is None else [status.deployment])]
     since = None
     for entry in ended:
+        # a rollback makes the previous release serve again
         came = entry.release if entry.state == "committed" else entry.previous
         if entry.state in ("committed", "rolled-back") and came == current.id:
             since = max(since or "", entry.state_at)
@@ -229,13 +231,15 @@ def _last_known(
     member: FleetBoard, answer: Answer | None, rollouts: list[Rollout]
 ) -> Answer | None:
     """Returns the last answer of an unreachable board, updated with later rollouts."""
-    apps = {one.app: one for one in answer.apps} if answer else {}
+    apps = {served.app: served for served in answer.apps} if answer else {}
     at = answer.at if answer else 0.0
     for rollout, row in sorted(_rows(member, rollouts), key=lambda pair: pair[1].changed_at):
         serves = {"done": row.digest, "rolled-back": row.before}.get(row.state)
+        # the board's own answer is newer than the rollout's record
         if serves is None or row.changed_at <= at:
             continue
         app, at = rollout.facts.app, row.changed_at
+        # a rollback's record has the bundle, not the name of its release
         release = row.release if row.state == "done" else None
         apps[app] = ServedRelease(app=app, release=release, digest=serves or None, since=None)
     return Answer(at=at, apps=[apps[app] for app in sorted(apps)]) if at else None
@@ -263,6 +267,7 @@ class _RolloutState:
 def _rollout_states(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_RolloutState]:
     for rollout, row in _rows(member, rollouts):
         facts = rollout.facts
+        # 0: nothing has changed yet
         at = row.changed_at or facts.created_at
         yield _RolloutState(at, facts.app, rollout.name, row.wave + 1, row.state)
 
@@ -285,18 +290,18 @@ def _row(
     now: float,
 ) -> InventoryBoard:
     newest = {turn.app: turn for turn in sorted(turns, key=lambda turn: turn.at)}
-    apps = {one.app: one for one in answer.apps} if answer else {}
+    apps = {served.app: served for served in answer.apps} if answer else {}
     releases = []
     for app in sorted({*apps, *newest}):
         release = apps.get(app, ServedRelease(app=app, release=None, digest=None, since=None))
-        one = BoardRelease(
+        row = BoardRelease(
             app=app, release=release.release, digest=release.digest, since=release.since
         )
         if app in newest:
             turn = newest[app]
             more = {"rollout": turn.rollout, "wave": turn.wave, "state": turn.state}
-            one = one.model_copy(update=more)
-        releases.append(one)
+            row = row.model_copy(update=more)
+        releases.append(row)
     state: BoardState = "reached"
     if error is not None:
         state = "away" if error.code in RETRIED_CODES else "failed"

@@ -62,7 +62,10 @@ class Bundles:
             needs_board = config.file.build.backend != _REFERENCE
             backend, kind = _REFERENCE, ""
             if needs_board:
-                backend, kind = _kind(config.file.build.backend, client.probe(), member.name)
+                # without the lock, so that boards are probed at the same time
+                backend, kind = _backend_and_kind(
+                    config.file.build.backend, client.probe(), member.name
+                )
             key = _key(str(source), backend, kind)
         with self._lock:
             if key not in self._made:
@@ -90,7 +93,7 @@ class Bundles:
                 ],
                 code="fleet.config-changed",
             )
-        bundle = _packed(config, folder, self._progress, client, backend)
+        bundle = _build_bundle(config, folder, self._progress, client, backend)
         self._rollout.set(bundles={**settled, key: keep_bundle(folder, bundle)})
         return bundle
 
@@ -115,9 +118,9 @@ def first_bundles(
         with Pipeline(config) as pipeline:
             return {_FILE: read_bundle(pipeline.context, file)}
     return {
-        _key(source, _REFERENCE, ""): _packed(one, folder, progress, None, _REFERENCE)
-        for source, one in configs.items()
-        if one.file.build.backend == _REFERENCE
+        _key(source, _REFERENCE, ""): _build_bundle(own, folder, progress, None, _REFERENCE)
+        for source, own in configs.items()
+        if own.file.build.backend == _REFERENCE
     }
 
 
@@ -125,6 +128,7 @@ def keep_bundle(folder: Path, bundle: Bundle) -> str:
     """Stores a bundle for a later resume, and returns its digest."""
     path = _path(folder, bundle.digest)
     if not path.is_file():
+        # a finished bundle that was given without weights is kept without them
         lacks = set(bundle.weight_bytes) - set(bundle.weights)
         write(bundle, path, stripped=bool(lacks))
     return bundle.digest
@@ -146,7 +150,7 @@ def _path(folder: Path, digest: str) -> Path:
     return folder / "bundles" / f"{digest}.ekb"
 
 
-def _packed(
+def _build_bundle(
     config: Config,
     folder: Path,
     progress: Progress | None,
@@ -172,11 +176,12 @@ def signing_key_line(config: Config) -> str:
         return pipeline.signing.public_key.read_text(encoding="utf-8").strip()
 
 
-def _kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
+def _backend_and_kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
     """Returns the backend that builds for a board, and the key that boards of one build share."""
     backend = choose_backend(backend_setting, probe, name)
     if backend == _REFERENCE:
         return backend, ""
+    # a board of unknown kind shares its engines with no other board
     return backend, "/".join(board_kind(probe.fingerprint)) or name
 
 

@@ -77,6 +77,7 @@ class Drive:
             self._deploy(rows)
             if not self._exceeded() and not self._requested() and not self._strangers:
                 self._soak(wave)
+            # too many failures count before keys and requests: the wave goes back in any case
             if self._exceeded():
                 return self._refuse(wave, len(rows))
             if self._strangers:
@@ -208,8 +209,8 @@ class Drive:
             [row for row in rows if row.state in LEFT],
             self._deploy_one,
             begin=self._begin,
-            done=self._done,
-            failed=self._not_done,
+            done=self._record_deployment,
+            failed=self._record_failure,
         )
 
     def _begin(self, row: Row) -> None:
@@ -233,17 +234,18 @@ class Drive:
                     self._rollout.set_board(name, serves=serves)
             raise
 
-    def _done(self, row: Row, answer: Deployed) -> None:
+    def _record_deployment(self, row: Row, answer: Deployed) -> None:
         self._set(
             row,
             "done",
             release=answer.release,
             digest=answer.digest,
+            # the sum over all attempts
             bytes_sent=row.bytes_sent + answer.bytes_sent,
             seconds=answer.seconds,
         )
 
-    def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
+    def _record_failure(self, row: Row, error: EdgekitError, again: bool) -> None:
         error_facts = to_failure(error)
         if error.code == UNKNOWN_SIGNER:
             error_facts = replace(error_facts, hint=self._unknown_signer())
@@ -334,6 +336,7 @@ class Drive:
                 done=self._record_rollback,
                 failed=lambda row, error, again: self._record_failed_rollback(row, error),
             )
+        # the state stays "rolling-back", so that a resume continues it
         if self._stopped():
             return "rolling-back"
         self._abort_left()

@@ -39,6 +39,7 @@ def rollout_name(name: str | None, app: str, taken: Callable[[str], bool]) -> st
         UsageError: The name is invalid.
     """
     if name is None:
+        # the end, which has the time, if the app's name is long
         first = f"{app}-{time.strftime('%Y%m%d-%H%M%S')}"[-64:]
         more = (f"{first}-{number}" for number in itertools.count(2))
         return next(new for new in itertools.chain([first], more) if not taken(new))

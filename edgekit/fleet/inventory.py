@@ -35,7 +35,6 @@ from edgekit.fleet.waves import AssignedRelease, FleetBoard
 from edgekit.network.source import is_config_file
 from edgekit.text import listed
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,62}$")]
 _Host = Annotated[
     str, Field(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$")
@@ -217,6 +216,7 @@ def _run_ansible_inventory(program: str, path: Path) -> tuple[bytes, bytes, int]
     """
     late = threading.Event()
     with (
+        # a file, because a full pipe would block the program while its output is read
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
             [program, "-i", str(path), "--list"],
@@ -336,6 +336,7 @@ def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
             raise _missing_error(path)
         return _check_distinct(read_ansible_inventory(path), path)
     document = _parse(path)
+    # Ansible's YAML has the names of groups at its top level
     if isinstance(document.value, dict) and not {"version", "boards"} & set(document.value):
         members = read_ansible_inventory(path)
     else:
@@ -430,6 +431,7 @@ def _assign_releases(
             problems.append(Problem(error.message.removeprefix("--select "), where, error.hint))
 
     def of(member: FleetBoard) -> AssignedRelease | None:
+        # the first row that selects the board counts
         fits = (
             release for terms, release in rows if all(_matches(member, *term) for term in terms)
         )
@@ -439,8 +441,8 @@ def _assign_releases(
 
 
 def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
-
     path: tuple[str | int, ...] = tuple(fault["loc"])
+    # pydantic adds it if the key itself is at fault, not its value
     if path and path[-1] == "[key]":
         path = path[:-1]
     shown = ".".join(map(str, path))

@@ -59,8 +59,6 @@ from edgekit.text import counted
 from edgekit_device.errors import family
 from edgekit_device.protocol.failure import Failure
 
-UNKNOWN_SIGNER = "bundle.unknown-signer"
-NONE_REACHED = "fleet.none-reached"
 DriverFor = Callable[[Rollout, Bundles], Driver]
 """Returns the driver of a rollout's boards."""
 
@@ -123,6 +121,7 @@ class Fleet:
         least_reached(settings.min_reached, sum(map(len, split)))
         opened = configs[_absolute_path(config)]
         app = str(opened.file.name)
+        # before the builds, which may take long: a taken name is refused at once
         name = self._new_name(name, app)
         # if a bundle cannot be built, no rollout is recorded
         made = first_bundles(self.store.folder, configs, opened, bundle, self._progress)
@@ -131,13 +130,13 @@ class Fleet:
             name=name,
             app=app,
             config=_absolute_path(config),
-            config_digest={key: config_digest(one) for key, one in configs.items()},
+            config_digest={key: config_digest(own) for key, own in configs.items()},
             bundle=_absolute_path(bundle) if bundle else None,
-            bundles={key: keep_bundle(self.store.folder, one) for key, one in made.items()},
+            bundles={key: keep_bundle(self.store.folder, bundle) for key, bundle in made.items()},
             inventory=_absolute_path(inventory),
             selector=selector,
             settings=settings,
-            terms={key: deployment_terms(one) for key, one in configs.items()},
+            terms={key: deployment_terms(own) for key, own in configs.items()},
             trust=trust_key,
             canary=canary,
             waves=waves,
@@ -310,6 +309,7 @@ class Fleet:
             for row in skipped:
                 rollout.set_board(row.name, state="pending", error=None)
             rollout.set(wave=min(row.wave for row in skipped))
+        # an earlier request to pause must not stop it at once
         rollout.request("")
         rollout.set(state="running", error=None)
 
@@ -336,6 +336,8 @@ def _changed_nothing(rollout: Rollout) -> bool:
     """Returns True if a rollout failed before it changed a board: its name is free again."""
 
     def untouched(row: Row) -> bool:
+        # ``before`` is recorded before a board changes; a board that refuses a bundle does not
+        # change
         refused = row.error is not None and family(row.error.code) in ("bundle", "install")
         return row.state in ("failed", "aborted", "skipped") and (row.before is None or refused)
 
@@ -419,6 +421,7 @@ def _current_members(rollout: Rollout, note: Callable[[str], None]) -> dict[str,
             not_listed = Failure(NOT_LISTED, text, name, "")
             rollout.set_board(name, state="skipped", error=not_listed)
             note(f"{name}: {text}: skipped")
+        # a board that only moved to another line of the inventory is unchanged
         elif name in now and replace(now[name], where=members[name].where) != members[name]:
             rollout.set_board(name, member=now[name])
             members[name] = now[name]

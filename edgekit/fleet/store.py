@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import shlex
@@ -24,6 +23,7 @@ from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet.hints import action_command, state_option
 from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, RolloutSettings, State
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import take_lock
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
@@ -277,7 +277,8 @@ class Rollout:
             UsageError: "fleet.driven", with the process that drives it.
         """
         with self.path.open("r+b") as file:
-            if not _is_locked(file.fileno()):
+            # the wait: is_driven() also takes the lock briefly
+            if not take_lock(file.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
                 who = _read(self.path).facts.driver or "another process"
                 raise UsageError(
                     f"{self.name} is already driven by {who}",
@@ -287,6 +288,7 @@ class Rollout:
                     f"{action_command('pause', self.name, self.folder)} stops it",
                 )
             text = file.read()
+            # a partial line would otherwise be continued by the next change
             file.truncate(text.rfind(b"\n") + 1)
             now = Rollout(self.path, text)
             self.facts, self.boards = now.facts, now.boards
@@ -295,21 +297,8 @@ class Rollout:
     def is_driven(self) -> bool:
         """Returns True if a process drives it now."""
         with self.path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
-
-
-def _is_locked(descriptor: int) -> bool:
-    # is_driven() also takes the lock briefly
-    for pause in timeouts.ROLLOUT_LOCK_S:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(pause)
-    return False
+            # shared, so that two queries do not take each other for a driver
+            return not take_lock(file.fileno(), shared=True)
 
 
 def _read(path: Path) -> Rollout:
@@ -343,7 +332,7 @@ class RolloutStore:
             for made in (self.path, folder / "bundles"):
                 made.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise _not_writable(self.path, error) from error
+            raise _write_error(self.path, error) from error
 
     def create(
         self, facts: RolloutFacts, *, instead: Callable[[Rollout], bool] = lambda there: False
@@ -368,7 +357,9 @@ class RolloutStore:
                 file.write(json.dumps(write(facts)).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
+            # unlike a rename, a link fails if the name exists
             os.link(new, path)
+            # the new name itself must survive a power cut
             folder = os.open(self.path, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -377,7 +368,7 @@ class RolloutStore:
         except FileExistsError:
             raise
         except OSError as error:
-            raise _not_writable(path, error) from error
+            raise _write_error(path, error) from error
         finally:
             new.unlink(missing_ok=True)
         return _read(path)
@@ -388,6 +379,7 @@ class RolloutStore:
         Raises:
             KeyError: The rollout does not exist.
         """
+        # a name of the command line must not lead out of the folder
         path = self.path / f"{Path(name).name}.jsonl"
         try:
             return _read(path)
@@ -404,7 +396,7 @@ class RolloutStore:
         return sorted(found, key=lambda rollout: rollout.facts.created_at, reverse=True)
 
 
-def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
+def _write_error(path: Path, error: OSError) -> EnvironmentLack:
     return EnvironmentLack(
         f"cannot save the fleet's state: {error}",
         code="fleet.state",

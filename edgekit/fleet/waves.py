@@ -142,10 +142,12 @@ def _wave_ends(waves: str, count: int) -> list[int]:
                 f"--waves {waves!r}: {step.strip()!r} is neither a number of boards nor a "
                 "percentage"
             )
+        # shares, because numbers and percentages may be mixed
         share = number / 100 if found[2] else min(1.0, number / count)
         if share < last[0]:
             raise _waves_error(f"--waves {waves!r}: {step.strip()} comes after {last[1]}")
         last = (share, step.strip())
+        # rounded up: 10 % of 3 boards is a board, not an empty wave
         ends.append(-(-number * count // 100) if found[2] else min(number, count))
     if ends[-1] < count:
         raise _waves_error(f"--waves {waves!r} ends at {ends[-1]} of {count} boards")

@@ -212,6 +212,7 @@ def renames(options: Sequence[str], scales: Mapping[str, float]) -> dict[str, st
     for option in options:
         cuts = [place for place, sign in enumerate(option) if sign == "="]
         fits = [place for place in cuts if option[:place] in scales] or cuts[:1]
+        # two names of the cache may both be followed by "=": then the option is ambiguous
         if len(fits) != 1 or not option[: fits[0]] or not option[fits[0] + 1 :]:
             raise UsageError(
                 f"--rename {option!r} is not OLD=NEW"
@@ -342,6 +343,7 @@ def _model(
             )
         return load(Path(name), shapes=shapes, batch=batch, outputs=cut)
     loaded = builtin(*given)
+    # only checks the given shapes: a built-in network has no open sizes
     input_shapes(loaded.proto.graph.input, shapes or {}, batch)
     if cut is None:
         return loaded
@@ -363,6 +365,7 @@ def diff_document(
         DataError: A file is no cache.
         UsageError: A negative tolerance.
     """
+    # refuses NaN, too
     if not tolerance >= 0:
         raise UsageError(f"the tolerance cannot be {tolerance}", hint="a number such as 0.01")
     found = diff(load_cache(first), load_cache(second), tolerance=tolerance)

@@ -43,6 +43,7 @@ ALGORITHM = "EntropyCalibration2"
 _ALGORITHMS = frozenset({ALGORITHM, "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration"})
 _LARGEST = 64 << 20  # bytes of a file; a line has a name and eight digits
 _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
+# the first group is greedy: the last colon ends the name
 _LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
 #: Which scale counts if several caches have a tensor.
 POLICIES = ("last", "first", "max", "error")
@@ -182,6 +183,7 @@ def load_cache(path: str | Path) -> CalibrationCache:
             "cache.scale" name the line).
     """
     try:
+        # editors on Windows put a byte order mark at the start
         text = read_file(Path(path), _LARGEST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or error if isinstance(error, OSError) else "it is not text"
@@ -227,7 +229,7 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
     large: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
         if line.strip():
-            name, scale = _parse(line, f"{where}:{number}")
+            name, scale = _parse_line(line, f"{where}:{number}")
             if scale and not is_scale(scale):
                 large.append(f"{name!r} ({scale:.3g}, line {number})")
                 scale = 0.0
@@ -245,7 +247,7 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
     return CalibrationCache(version, algorithm, scales, tuple(notes))
 
 
-def _parse(line: str, where: str) -> tuple[str, float]:
+def _parse_line(line: str, where: str) -> tuple[str, float]:
     found = _LINE.fullmatch(line)
     if found is None:
         raise DataError(
@@ -351,6 +353,7 @@ def diff(first: CalibrationCache, second: CalibrationCache, *, tolerance: float 
         new = second.scales.get(name)
         if new is None:
             continue
+        # without a division, so that a scale of 0 equals only 0
         if max(old, new) <= min(old, new) * (1 + tolerance):
             equal += 1
         else:
@@ -460,6 +463,7 @@ def edit(
         if old not in scales:
             raise _unknown_tensor(old, scales)
     renamed: dict[str, float] = {}
+    # a new loop over all names, so that tensors may swap their names
     for name, scale in scales.items():
         new = moved.get(name, name)
         if new in renamed:
@@ -519,10 +523,12 @@ def equal_tensors(
     feed = next(iter(synthetic_inputs(rewritten, 1, 0)))
     try:
         wanted = dict(_fingerprints(rewritten, feed, new))
+        # only tensors of these sizes can match; the others are not sorted
         sizes = {size for size, _ in wanted.values()}
         given: dict[int, list[tuple[str, np.ndarray]]] = {}
         for name, (size, values) in _fingerprints(original, feed, old, sizes):
             given.setdefault(size, []).append((name, values))
+    # a network that cannot run here has no evidence of equal values; proved bounds remain
     except EdgekitError:
         return {}
     found = {}
@@ -535,9 +541,9 @@ def equal_tensors(
     return found
 
 
-def _same_statistics(one: np.ndarray, other: np.ndarray) -> bool:
-    largest = float(max(abs(one[0]), abs(one[-1])))
-    return largest > 0 and float(abs(one - other).max()) <= _TOLERANCE * largest
+def _same_statistics(first: np.ndarray, second: np.ndarray) -> bool:
+    largest = float(max(abs(first[0]), abs(first[-1])))
+    return largest > 0 and float(abs(first - second).max()) <= _TOLERANCE * largest
 
 
 def _fingerprints(
@@ -547,16 +553,17 @@ def _fingerprints(
     sizes: Collection[int] | None = None,
 ) -> Iterator[tuple[str, tuple[int, np.ndarray]]]:
     """Yields each float tensor's name, size and order statistics, a bounded number at a time."""
-    counts = _counts(model, names)
+    counts = _element_counts(model, names)
     chosen = [n for n in counts if sizes is None or counts[n] in sizes]
     for found, arrays in run_parts(parts(model, chosen), feed):
         for name, array in zip(found, arrays, strict=True):
             flat = np.sort(np.asarray(array, np.float32), axis=None)
+            # evenly spaced ranks, so that a large activation is not kept whole
             places = np.linspace(0, flat.size - 1, min(flat.size, _STATISTICS)).astype(np.intp)
             yield name, (flat.size, flat[places])
 
 
-def _counts(model: Model, names: Collection[str]) -> dict[str, int]:
+def _element_counts(model: Model, names: Collection[str]) -> dict[str, int]:
     """Returns the number of elements of the float32 tensors among ``names``, in graph order."""
     graph = model.proto.graph
     written = {name for node in graph.node for name in node.output}

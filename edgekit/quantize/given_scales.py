@@ -158,6 +158,7 @@ def judge_with(
     Raises:
         DataError: The cache names no tensor of the network.
     """
+    # the verdicts with every scale, to tell the effect of a missing scale from other reasons
     best = judging(None)
     able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
     reading = scales_from_cache(
@@ -246,6 +247,7 @@ def cache_for_both(
                 original=model,
             )
             more = {n: s for n, s in reading.scales.scales.items() if n in old}
+            # a measured scale takes precedence over an inferred scale
             known = {**more, **known}
     known = _with_moved(_with_moved(known, model), original)
     named = model.graph.tensor_names | original.graph.tensor_names
@@ -265,6 +267,8 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
     A layer may still run on the GPU; its scales are valid there, too.
     """
     verdicts = judgement.verdicts
+    # the plain network breaks this rule as a whole, so its verdicts do not show the layers that the
+    # DLA can run with Q/DQ nodes
     if any(reason.rule == _LOWERED for verdict in verdicts.values() for reason in verdict.reasons):
         return {"dla_layers": None, "fp16_layers": fp16_layers}
     able = frozenset(name for name, verdict in verdicts.items() if verdict.placeable)

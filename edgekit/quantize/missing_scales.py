@@ -81,9 +81,11 @@ def propagate_scales(
             if name not in known:
                 take(name, _forward(layer, name, known, bounds))
         for name in layer.inputs:
+            # the caller reads an output as floats: its range must not shrink to its readers' ranges
             if name not in known and name not in outputs:
                 needed = [_backward(reader, known) for reader in consumers[name]]
                 given = [scale for scale in needed if scale is not None]
+                # a reader whose scale is unknown may need a wider range
                 if len(given) == len(needed):
                     take(name, max(given))
     return found
@@ -98,6 +100,7 @@ def with_same_values(
     """
     found = {name for name in without if name in network.tensors and name not in known}
     moves = [layer for layer in network.layers if layer.kind in _MOVING and len(layer.inputs) == 1]
+    # graph order passes a mark on to results, the reverse to sources: two passes follow any chain
     for layers in (moves, moves[::-1]):
         for layer in layers:
             both = {layer.inputs[0], *layer.outputs}
@@ -123,9 +126,11 @@ def _forward(
         return None
     fixed = _fixed_bound(layer)
     if fixed is not None:
+        # a clip does not widen the range of its input
         return min([fixed, *scales]) if params.get("function") == "CLIP" else fixed
     if result not in bounds or not scales or len(scales) < len(read):
         return None
+    # the constant's range is unknown here
     if "constant_operand" in params:
         return None
     return _bound(layer, scales)
@@ -190,6 +195,7 @@ def _selects(layer: Layer, *, back: bool = False) -> bool:
     if kind in _MOVING:
         return True
     if kind == "SLICE":
+        # padding with 0 is exact on every symmetric grid
         return params.get("mode") != "FILL" or params.get("value", 0.0) == 0.0
     if kind == "POOLING":
         return params.get("mode") == "MAX"
@@ -303,6 +309,8 @@ class _NeedsAnalysis:
         return able
 
     def answer(self) -> ScaleNeeds:
+        # Layers leave INT8 in rounds: a layer that falls may end a kernel, whose tensors then need
+        # scales. Only the two ends of such a kernel are looked at again, so the work stays linear
         running = set(self.able)
         inside = {layer.name: self._fused_input(layer, running) for layer in self.network.layers}
         inner = {name for name in inside.values() if name is not None}
@@ -428,6 +436,7 @@ class _Blame:
 
     def lose(self, tensor: str, *ends: str) -> None:
         """Records that a tensor is no longer inside a kernel, since an end left INT8."""
+        # the user must set the scale of the tensor that began it, not that of this tensor
         causes = set().union(*(self._why.get(end, ()) for end in ends))
         if causes:
             self._lost.setdefault(tensor, causes)

@@ -152,6 +152,7 @@ def make_scales(
     """Returns ``Scales`` with float32 values and their digest."""
     rounded = {name: to_float32(value) for name, value in scales.items()}
     digest = hashlib.sha256()
+    # equal scales have equal digests, in whatever order they were found
     for name in sorted(rounded):
         digest.update(f"{name}\0{hex_bits(rounded[name])}\n".encode())
     return Scales(rounded, method, data, digest.hexdigest(), tuple(missing))
@@ -195,6 +196,7 @@ def tie(
         for name in layer.tensors:
             by_tensor.setdefault(name, []).append(layer)
     values = {**scales, **inferred}
+    # moves give a value to tensors without; ties below only widen values that are there
     for names in moved.members():
         known = [values[name] for name in names if name in values]
         if known:
@@ -347,7 +349,7 @@ def constraint_warnings(
         fp16_layers: Layers kept in FP16.
     """
     costly = [change for change in changes if change.bits > COSTLY_BITS]
-    messages = [_costly(change) for change in costly[:_SHOWN]]
+    messages = [_costly_warning(change) for change in costly[:_SHOWN]]
     if len(costly) > _SHOWN:
         messages.append(
             f"a shared scale costs more than {COSTLY_BITS:g} of the 8 bits of INT8 for "
@@ -396,16 +398,16 @@ def change_rows(changes: Iterable[Change]) -> tuple[ChangedScale, ...]:
     )
 
 
-def _costly(change: Change) -> str:
+def _costly_warning(change: Change) -> str:
     layers = ", ".join(change.layers[:_SHOWN])
     everywhere = {tie.rule.id for tie in scale_ties() if tie.ties.everywhere}
     pins = ", ".join(f"{{layers: {yaml_list([n])[1:-1]}, device: GPU}}" for n in change.layers)
     place = "" if change.rule in everywhere else f", or on the GPU: placement: {{pin: [{pins}]}}"
-    one = "that layer" if len(change.layers) == 1 else "these layers"
+    subject = "that layer" if len(change.layers) == 1 else "these layers"
     return (
         f"tensor {change.tensor!r} loses {change.bits:.1f} of the 8 bits of INT8, because "
         f"{layers} gives it the scale of {change.widest!r} ({change.rule}); change the model so "
-        f"that the ranges are similar, or keep {one} in FP16: calibration: "
+        f"that the ranges are similar, or keep {subject} in FP16: calibration: "
         f"{{fp16_layers: {yaml_list(change.layers)}}}{place}"
     )
 
@@ -428,14 +430,14 @@ def _unsettled_warnings(
 
 
 def _unsettled_warning(rule: str, members: list[Violation]) -> str:
-    worst = max(members, key=lambda one: one.bits)
+    worst = max(members, key=lambda violation: violation.bits)
     narrow = min(worst.scales, key=lambda name: worst.scales[name])
     many = f"{len(members)} products keep" if len(members) > 1 else f"product {worst.layer} keeps"
     return (
         f"{many} a scale for each factor; a DLA that takes the larger for both would take "
         f"{worst.bits:.1f} of the 8 bits of {narrow!r} ({rule}, disputed): "
         f"{load_rules().rules[rule].fix}; to be sure: calibration: "
-        f"{{fp16_layers: {yaml_list([one.layer for one in members])}}}"
+        f"{{fp16_layers: {yaml_list([violation.layer for violation in members])}}}"
     )
 
 

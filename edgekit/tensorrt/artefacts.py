@@ -62,7 +62,7 @@ def read_artefacts(
         BuildError: "build.result": the answer does not fit the request; "build.weights": a weight
             that an engine lacks is not in its model.
     """
-    built = {one.key: one for one in result.engines}
+    built = {engine.key: engine for engine in result.engines}
     missing = [e.key for lane in lanes for e in lane.engines if e.key not in built]
     if missing:
         raise BuildError(
@@ -71,16 +71,17 @@ def read_artefacts(
             where=request.job.name,
             hint="remove the job (edgekit jobs remove) and build again",
         )
-    engines = dict(fetch(dict.fromkeys(one.engine for one in built.values())))
+    # engines with equal bytes, such as those of two cores, are fetched once
+    engines = dict(fetch(dict.fromkeys(answer.engine for answer in built.values())))
     store = _EngineWeights(keep)
     entries: dict[str, EngineEntry] = {}
     notes = list(result.notes)
-    requested = {one.key: one for one in request.job.engines}
+    requested = {spec.key: spec for spec in request.job.engines}
     found = []
     for lane in lanes:
         segments = []
         for index, engine in enumerate(lane.engines):
-            one = built[engine.key]
+            answer = built[engine.key]
             segments.append(
                 EngineSegment(
                     index,
@@ -88,33 +89,33 @@ def read_artefacts(
                     tuple(layer.name for layer in engine.layers),
                     tuple(tensor.name for tensor in engine.inputs),
                     tuple(tensor.name for tensor in engine.outputs),
-                    one.engine,
+                    answer.engine,
                 )
             )
-            known = entries.get(one.engine)
+            known = entries.get(answer.engine)
             if known is not None:
                 # the same bytes for another device: the segment names the device
                 if known.dla_core is None:
-                    entries[one.engine] = replace(known, dla_core=one.dla_core)
+                    entries[answer.engine] = replace(known, dla_core=answer.dla_core)
                 continue
-            entry = entries[one.engine] = _engine_entry(engine, one)
-            if one.plugins_embedded:
+            entry = entries[answer.engine] = _engine_entry(engine, answer)
+            if answer.plugins_embedded:
                 notes.append(
                     f"{engine.key} carries the libraries of its plugins: a runtime loads it only "
                     "with engine_host_code_allowed, which edgekit's loader sets for a signed bundle"
                 )
-            if not one.stripped and one.refit not in _TAKES_OTHERS:
+            if not answer.stripped and answer.refit not in _TAKES_OTHERS:
                 continue
             try:
-                renamed = store.take(engine, one, request.blobs, requested[engine.key])
+                renamed = store.take(engine, answer, request.blobs, requested[engine.key])
             except BuildError as error:
-                if one.stripped:
+                if answer.stripped:
                     raise
-                entries[one.engine] = replace(entry, refit="none")
+                entries[answer.engine] = replace(entry, refit="none")
                 notes.append(f"{engine.key} cannot be refitted: {error.message}")
                 continue
             if renamed:
-                entries[one.engine] = replace(entry, weights=renamed)
+                entries[answer.engine] = replace(entry, weights=renamed)
         found.append((lane.share, tuple(segments)))
     return Artefacts(
         backend="tensorrt",
@@ -166,20 +167,20 @@ def read_golden(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     ]
 
 
-def _engine_entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
+def _engine_entry(engine: RequestedEngine, answer: EngineResult) -> EngineEntry:
     """Returns the manifest's entry of an engine."""
     return EngineEntry(
-        kind=one.kind,
-        tensorrt=one.tensorrt,
-        stripped=one.stripped,
-        version_compatible=one.version_compatible,
-        lean_embedded=one.lean_embedded,
-        refit=one.refit,
-        dla_core=one.dla_core,
-        inputs=_ordered_entries(one.io, "input", engine.inputs),
-        outputs=_ordered_entries(one.io, "output", engine.outputs),
-        plugins_embedded=one.plugins_embedded,
-        device_bytes=one.device_bytes,
+        kind=answer.kind,
+        tensorrt=answer.tensorrt,
+        stripped=answer.stripped,
+        version_compatible=answer.version_compatible,
+        lean_embedded=answer.lean_embedded,
+        refit=answer.refit,
+        dla_core=answer.dla_core,
+        inputs=_ordered_entries(answer.io, "input", engine.inputs),
+        outputs=_ordered_entries(answer.io, "output", engine.outputs),
+        plugins_embedded=answer.plugins_embedded,
+        device_bytes=answer.device_bytes,
     )
 
 
@@ -187,11 +188,14 @@ def _ordered_entries(
     found: Sequence[BuiltTensor], mode: str, requested: Sequence[IoSpec]
 ) -> tuple[IoEntry, ...]:
     at = {tensor.name: number for number, tensor in enumerate(requested)}
+    # the board lists tensors in its engine's order, the manifest in the plan's
     ordered = sorted(found, key=lambda tensor: at.get(tensor.name, len(at)))
     return tuple(
-        IoEntry(one.name, one.dtype, one.shape, one.format, one.strides, one.scale)
-        for one in ordered
-        if one.mode == mode
+        IoEntry(
+            tensor.name, tensor.dtype, tensor.shape, tensor.format, tensor.strides, tensor.scale
+        )
+        for tensor in ordered
+        if tensor.mode == mode
     )
 
 
@@ -206,7 +210,7 @@ class _EngineWeights:
     def take(
         self,
         engine: RequestedEngine,
-        one: EngineResult,
+        answer: EngineResult,
         blobs: Mapping[str, bytes | memoryview],
         requested: EngineSpec,
     ) -> dict[str, str]:
@@ -215,12 +219,12 @@ class _EngineWeights:
         The parser's generated names ("tmp_batch_norm_weight") have another meaning in each engine.
         """
         found: dict[str, tuple[str, np.ndarray, str]] = {}
-        for arrays, by_node in _named_weights(blobs, requested, list(one.weights)):
+        for arrays, by_node in _named_weights(blobs, requested, list(answer.weights)):
             for name, value in arrays.items():
                 digest = weight_digest(value)
                 kept = self._keep(digest, value) if self._keep else value
                 found[name] = digest, kept, by_node.get(name, "none")
-        lacking = sorted(set(one.weights) - set(found))
+        lacking = sorted(set(answer.weights) - set(found))
         if lacking:
             raise BuildError(
                 f"{len(lacking)} of the engine's weights are missing from its model, such as "
@@ -269,13 +273,14 @@ def unchangeable_weights(
 
     Folded batch normalisations have names generated by TensorRT's importer ("tmp_...").
     """
-    taken = {one.key: set(one.weights) for one in engines}
+    taken = {answer.key: set(answer.weights) for answer in engines}
     models = {engine.key: engine.model for lane in new for engine in lane.engines}
     found: dict[str, None] = {}
     for engine in (engine for lane in old for engine in lane.engines):
         names, graph = taken[engine.key], engine.model.proto.graph
         if any(name.startswith("tmp_") for name in names):
             norms = (node for node in graph.node if node.op_type == "BatchNormalization")
+            # scale, bias, mean and variance, which the importer folds into "tmp_..." weights
             names.update(name for node in norms for name in node.input[1:5])
         others = models[engine.key].weights
         for name, value in engine.model.weights.items():

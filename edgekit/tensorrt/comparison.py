@@ -165,28 +165,29 @@ def compare_build(
         result: The board's answer.
         logs: The builder's log by engine key; may lack some.
     """
-    built = {one.key: one for one in result.engines}
+    built = {answer.key: answer for answer in result.engines}
     engines = []
     for number, lane in enumerate(lanes):
         placed = plan.plans[number].layers
         for engine in lane.engines:
-            one = built[engine.key]
+            answer = built[engine.key]
+            # only the log of an engine that is the whole network lists all loadables of the plan
             whole = len(lane.engines) == 1 and engine.kind == "plan" and engine.device != "GPU"
             log = logs.get(engine.key) if whole else None
             engines.append(
                 ComparedEngine(
                     key=engine.key,
                     device=engine.device,
-                    capability=_capability(judgement, one.can_run_on_dla),
+                    capability=_capability(judgement, answer.can_run_on_dla),
                     placement=None
                     if log is None
                     else _placement(network, judgement, plan, number, placed, log),
-                    inspector=_count_inspected(plan, number, one.layers) if whole else None,
-                    reformats=tuple(one.reformats),
-                    unmapped=tuple(one.unmapped),
+                    inspector=_count_inspected(plan, number, answer.layers) if whole else None,
+                    reformats=tuple(answer.reformats),
+                    unmapped=tuple(answer.unmapped),
                 )
             )
-    differences = tuple(words for one in engines for words in _describe_difference(one))
+    differences = tuple(text for compared in engines for text in _describe_difference(compared))
     return BuiltComparison(engines=tuple(engines), differences=differences, same=not differences)
 
 
@@ -254,10 +255,10 @@ def _placement(
     )
 
 
-def _describe_difference(one: ComparedEngine) -> list[str]:
+def _describe_difference(compared: ComparedEngine) -> list[str]:
     """Returns an engine's differences as sentences."""
     texts = []
-    for wrong in one.capability.disagree:
+    for wrong in compared.capability.disagree:
         word = "can" if wrong.builder else "cannot"
         own = "cannot" if wrong.builder else "can"
         why = f" ({', '.join(wrong.rules)})" if wrong.rules else ""
@@ -265,7 +266,7 @@ def _describe_difference(one: ComparedEngine) -> list[str]:
             f"{wrong.layer}: {word} run on a DLA according to TensorRT, {own} according to "
             f"edgekit{why}"
         )
-    place = one.placement
+    place = compared.placement
     if place is not None:
         for moved in place.differ:
             why = f": {moved.words[0]}" if moved.words else ""
@@ -273,19 +274,20 @@ def _describe_difference(one: ComparedEngine) -> list[str]:
             texts.append(f"{moved.layer}: planned on the {moved.plan}, built on the {on}{why}")
         count = place.loadables
         if place.evidence == "placement" and count.plan != count.builder:
-            texts.append(f"{one.key}: {count.plan} loadables planned, {count.builder} built")
-    inside = one.inspector
+            texts.append(f"{compared.key}: {count.plan} loadables planned, {count.builder} built")
+    inside = compared.inspector
     # the log has more details, and distinguishes loadables of Q/DQ nodes alone from the others
     silent = place is None or place.evidence != "placement"
     if silent and inside is not None and inside.plan != inside.engine:
         texts.append(
-            f"{one.key}: {inside.plan} loadables planned, {inside.engine} in the engine "
+            f"{compared.key}: {inside.plan} loadables planned, {inside.engine} in the engine "
             "(engine inspector)"
         )
-    if one.reformats:
-        names, more = one.reformats[:_SHOWN], len(one.reformats) - _SHOWN
+    if compared.reformats:
+        names, more = compared.reformats[:_SHOWN], len(compared.reformats) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
         texts.append(
-            f"{one.key}: the engine still reformats inputs or outputs: {', '.join(names)}{rest}"
+            f"{compared.key}: the engine still reformats inputs or outputs: "
+            f"{', '.join(names)}{rest}"
         )
     return texts

@@ -29,7 +29,6 @@ from edgekit_device.build.settings import Setting
 Choice = Literal["auto"] | bool
 _MODE = "build.mode"
 _IDENTICAL = "build.refit: identical"
-_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto keeps the weights in the plan"}
 _INSTEAD = {
     "VC": "auto leaves it out with a note",
     "STRIP_PLAN": "auto leaves it out with a note",
@@ -204,13 +203,13 @@ def requested_features(request: RequestedBuild, kind: str, typing: str) -> Reque
     firm += [name for name, wanted in given.items() if wanted]
     # in a split build these features are about the plans, not the loadables
     if kind == "plan" or request.mode == "standalone":
-        _feature_chosen(request, firm, soft)
+        _add_plan_features(request, firm, soft)
     if kind == "plan" and request.mode == "split":
         soft.append("DIRECT_IO")
     return RequestedFeatures(kind, tuple(firm), tuple(soft))
 
 
-def _feature_chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
+def _add_plan_features(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
     choices = (("VC", request.version_compatible), ("STRIP_PLAN", request.strip))
     for name, choice in choices:
         if choice is True:
@@ -279,6 +278,7 @@ def impossible_features(
                     _INSTEAD.get(name, ""),
                 )
             )
+    # rules of a single feature first: a refused feature needs no rule of a pair
     for row in sorted(
         rules_for(own.firm, on, get(request.target).platform), key=lambda row: len(row.of)
     ):
@@ -466,8 +466,10 @@ def _attempts(
     """Returns the attempts: all features first, then in the order of the smallest loss."""
     order = feature_facts().give_up
     doubtful = {name for row in open_rows for name in row.of} & set(chosen)
+    # it depends on the formats of the network's inputs and outputs, which no rule knows
     doubtful |= {"DIRECT_IO"} & set(own.soft) & set(chosen)
     units = [name for name in order if any(own.unit(name, other) for other in doubtful)]
+    # every subset of the doubtful: at most 2**5, as the data's ``give_up`` has five features
     tries = [lost for size in range(len(units) + 1) for lost in combinations(units, size)]
     auto = tuple(name for name in order if name in own.soft and name in chosen)
     tries = list(dict.fromkeys([*tries, auto]))
@@ -478,6 +480,8 @@ def _attempts(
         left = _remaining_features(chosen, set(lost))
         flags = tuple(f.builder_flag for n, f in features().items() if n in left and f.builder_flag)
         breaks = bool(explicit & set(lost))
+        # different losses may leave the same flags: the smallest loss comes first and describes
+        # them
         found.setdefault(flags, BuildAttempt(flags, _describe_lost(lost, chosen, explicit), breaks))
     return tuple(found.values())
 
@@ -486,6 +490,7 @@ def _remaining_features(chosen: list[str], lost: set[str]) -> list[str]:
     left = [name for name in chosen if name not in lost and _WITH.get(name) not in lost]
     if "REFIT" in lost:
         left = [name for name in left if name not in _CHANGING]
+        # a stripped plan must be refittable at least with its own weights
         if "STRIP_PLAN" in left:
             left.append("REFIT_IDENTICAL")
     return left

@@ -64,10 +64,10 @@ def plugin_facts() -> PluginFacts:
 def families(tensorrt: str) -> dict[str, PluginFamily]:
     """Returns the kinds of plugins that a release supports, by name, the oldest kind first."""
     version = parse_version(tensorrt)
-    return {n: one for n, one in plugin_facts().families.items() if one.covers(version)}
+    return {n: family for n, family in plugin_facts().families.items() if family.covers(version)}
 
 
 def entry_points(tensorrt: str) -> tuple[str, ...]:
     """Returns the exported names that a release's ``load_library`` looks for."""
     version = parse_version(tensorrt)
-    return tuple(n for n, one in plugin_facts().entry_points.items() if one.covers(version))
+    return tuple(n for n, point in plugin_facts().entry_points.items() if point.covers(version))

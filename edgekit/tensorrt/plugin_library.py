@@ -33,7 +33,7 @@ _SHOWN = 5
 _SHARED, _EXECUTABLE, _OBJECT = 3, 2, 1  # e_type
 _LOAD, _DYNAMIC = 1, 2  # p_type
 # d_tag
-_NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME = 1, 4, 5, 6, 10, 14
+_NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ = 1, 4, 5, 6, 10
 _GNU_HASH, _FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFFB
 _PIE = 0x08000000
 _SYMBOL_BYTES, _WEAK = 24, 2
@@ -186,6 +186,7 @@ class _Elf:
         """Reads the facts of a ``PluginLibrary``."""
         machine = self._header()
         tags = self._dynamic()
+        # a position-independent program has a library's e_type
         if any(flags & _PIE for flags in tags.get(_FLAGS_1, ())):
             self._refuse("it is a program, not a library")
         names = self._at(tags[_STRTAB][0], tags.get(_STRSZ, [0])[0])
@@ -226,6 +227,7 @@ class _Elf:
         """Yields type, offset, address and bytes in the file of each segment."""
         (start,) = struct.unpack_from("<Q", self._data, 32)
         size, count = struct.unpack_from("<HH", self._data, 54)
+        # ``range`` refuses a step of 0, which a damaged file may have
         for at in range(start, start + size * count, size or 1):
             kind, _, offset, address, _, held = self._unpack("<IIQQQQ", at)
             if offset + held > len(self._data):
@@ -237,6 +239,7 @@ class _Elf:
         tags: dict[int, list[int]] = {}
         for kind, offset, _, held in self._segments():
             if kind == _DYNAMIC:
+                # an entry has 16 bytes: tag and value
                 for at in range(offset, offset + held - 15, 16):
                     tag, value = self._unpack("<QQ", at)
                     if tag == 0:
@@ -256,6 +259,7 @@ class _Elf:
             at = table + number * _SYMBOL_BYTES
             name, info, _, section = self._unpack("<IBBH", at)
             text = self._text(names, name)
+            # 0 is SHN_UNDEF: another library defines the symbol
             if section:
                 defines.add(text)
             elif text and info >> 4 != _WEAK:
@@ -270,6 +274,8 @@ class _Elf:
             return 0
         at = self._at(tags[_GNU_HASH][0])
         buckets, first, bloom, _ = self._unpack("<IIII", at)
+        # DT_GNU_HASH: four words, a Bloom filter of 8-byte words, the first symbol of each bucket,
+        # then a hash for each symbol, whose lowest bit ends its chain
         at += 16 + 8 * bloom
         if at + 4 * buckets > len(self._data):
             self._refuse("it is cut off")

@@ -110,6 +110,7 @@ def border_tensors(
         if part.device == "GPU":
             continue
         formats = chosen.get(frozenset(part.layers), {})
+        # loadables decide first: a GPU engine can take their types and formats, not the reverse
         for name in (*part.outputs, *part.inputs):
             if name not in found:
                 found[name] = _dla_formats(name, part, formats, touching, scales, types)
@@ -145,6 +146,7 @@ def _dla_formats(
             hint="let TensorRT convert it (build.mode: hybrid), or pin its layer to the GPU",
         )
     scales = scales or {}
+    # a tensor that an FP16 layer reads or writes, too, has the type that both sides can take
     int8 = touching.get(name, set()) == {"int8"} and name in scales and types[name] == "float32"
     dtype = "int8" if int8 else "float16"
     chosen = formats.get(name) or vector_format(dtype)
@@ -345,7 +347,7 @@ def range_lane(
         return tuple(found)
 
     values = values or {}
-    held = (IoSpec(name, one.dtype, one.shape) for name, one in values.items())
+    held = (IoSpec(name, r.dtype, r.shape) for name, r in values.items())
     engine = RequestedEngine(
         "range",
         "plan",
@@ -470,6 +472,7 @@ def build_request(
             kind=engine.kind,
             model=model,
             device=engine.device,
+            # DLA standalone mode refuses GPU fallback
             gpu_fallback=dla and engine.kind == "plan",
             typing=options.typing,
             precisions=options.precisions,
@@ -479,6 +482,7 @@ def build_request(
             calibration=cache,
             pools=(options.pools or {}) if dla else {},
             constraints=options.constraints if options.typing == "weak" else "none",
+            # TensorRT opens no loadable, so a loadable cannot be refitted
             refit_individual=options.refit_individual if engine.kind == "plan" else (),
             profiles=tuple(
                 {name: ProfileShapes(r.min, r.opt, r.max) for name, r in profile.items()}

@@ -75,6 +75,6 @@ def dropped_settings(
         if getattr(memory, name) != getattr(default, name) and (
             why := row.why_unsupported(on, target)
         ):
-            told = listed(sources(row.source), most=9)
-            notes.append(f"{row.where[0]} has no effect: {why} ({told})")
+            titles = listed(sources(row.source), most=9)
+            notes.append(f"{row.where[0]} has no effect: {why} ({titles})")
     return tuple(notes)

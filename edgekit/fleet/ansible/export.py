@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -141,9 +140,11 @@ def export(
     for member in members:
         key = str(member.config) if member.config else ""
         if key not in made:
-            made[key] = given or _packed(configs[key], progress)
+            made[key] = given or _build_bundle(configs[key], progress)
         of[member.name] = made[key]
-    signers = [_trusted(signing_key_line(configs[key])) for key in made] if trust_key else []
+    signers = (
+        [allowed_signers_line(signing_key_line(configs[key])) for key in made] if trust_key else []
+    )
     deploy = opened.file.deploy
     return export_ansible(
         folder,
@@ -272,7 +273,7 @@ def _members(inventory: Path | None, config: Config) -> tuple[FleetBoard, ...]:
     return tuple(FleetBoard(board, where=config.path) for board in boards)
 
 
-def _packed(config: Config, progress: Progress | None) -> Bundle:
+def _build_bundle(config: Config, progress: Progress | None) -> Bundle:
     with Pipeline(config, progress=progress) as pipeline:
         pipeline.bundle()
         return pipeline.packed()
@@ -297,14 +298,6 @@ def _notes(members: Sequence[FleetBoard], known: str) -> tuple[str, ...]:
         f"no host key is pinned for {shown}: put it into ~/.ssh/known_hosts of the user who "
         "runs Ansible",
     )
-
-
-def _trusted(public_key: str) -> str:
-    """Returns the allowed_signers line of a public key's text."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "key.pub")
-        path.write_text(public_key + "\n", encoding="utf-8")
-        return allowed_signers_line(path)
 
 
 class _Indented(yaml.SafeDumper):
@@ -377,6 +370,7 @@ def _inventory(
         hosts[member.name] = {**_host_vars(member), **own}
         for key, value in sorted(member.labels.items()):
             name = _GROUP.sub("_", f"{key}_{value}" if value else key)
+            # Ansible refuses names of groups that begin with a digit, and has two groups of its own
             name = f"label_{name}" if name[:1].isdigit() or name in ("all", "ungrouped") else name
             groups.setdefault(name, {"hosts": {}})["hosts"][member.name] = None
     shared = {"ansible_ssh_common_args": _KNOWN, **settings, **(first if same else {})}

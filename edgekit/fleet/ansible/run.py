@@ -289,6 +289,7 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
                 ended.code = process.wait()
                 break
             except KeyboardInterrupt:
+                # the second Ctrl-C does not wait for Ansible
                 if ended.interrupted:
                     process.terminate()
                     raise

@@ -95,6 +95,7 @@ def scales_from(
     # a tensor that no layer has takes the scale of the tensor whose values it holds, tied or not
     amax = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
     own, inferred, lacks = _usable_magnitudes(network, amax, ranges.masked, dla_layers)
+    # layers without a scale run in FP16 and bind no scales
     floats = {layer for lack in lacks for layer in lack.layers}.union(fp16_layers)
     amax, changes = tie(network, own, dla_layers=dla_layers, fp16_layers=floats, inferred=inferred)
     scales = {name: value / LEVELS for name, value in amax.items()}
@@ -108,6 +109,7 @@ def scales_from(
         )
         for change in changes
     ]
+    # different magnitudes may be the same float32 scale
     changed = tuple(change for change in in_scales if change.old != change.new)
     costs = constraint_warnings(
         network, made.scales, changed, dla_layers=dla_layers, fp16_layers=floats
@@ -134,6 +136,8 @@ def _usable_magnitudes(
     if not none:
         return own, {}, ()
     scales = {name: value / LEVELS for name, value in own.items()}
+    # only a tensor that was always zero may take a scale: the values of the others are known not
+    # to fit
     without = {name for name in none if amax[name]}
     scales |= propagate_scales(network, scales, bounds=(), without=without)
     inferred = {name: scales[name] * LEVELS for name in amax if name in none and name in scales}

@@ -150,6 +150,7 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
     count = 0
     for index, feed in enumerate(samples):
         valid = samples.valid(index)
+        # each row of a batch is a sample; without a common batch the run is one
         whole = all(array.ndim and array.shape[0] == samples.batch for array in feed.values())
         for row in range(valid) if whole else [0]:
             sample = {name: array[row] if whole else array for name, array in feed.items()}

@@ -122,6 +122,7 @@ class ValueHistogram:
         if not values.size:
             return True
         flat = values.reshape(-1)
+        # NumPy's min and max pass NaN on, so these two also find every bad value
         low, high = float(flat.min()), float(flat.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             return False
@@ -131,6 +132,7 @@ class ValueHistogram:
                 self.zeros += flat.size
                 return True
             self.counts = np.zeros(2 * BINS, np.int64)
+            # zero is the lower edge of this bin
             self.counts[BINS] = self.zeros
         if self.sided:
             self._widen(_above(max(-low, 0.0)), _above(max(high, 0.0)))
@@ -140,6 +142,7 @@ class ValueHistogram:
         scaled, other, narrow, index = _arrays()
         # each value takes the scale of its own side
         pick = np.maximum if scale > under else np.minimum
+        # the product with the other side's scale may overflow; it is not picked
         with np.errstate(over="ignore"):
             for begin in range(0, flat.size, _BLOCK):
                 block = flat[begin : begin + _BLOCK]
@@ -225,11 +228,14 @@ class ValueHistogram:
         assert self.counts is not None
         counts = self.counts.astype(np.float64)
         below = np.concatenate([[0.0], np.cumsum(counts)])
+        # in units of this histogram's bins
         edges = np.linspace(-self.amax, self.amax, bins + 1) * (BINS / self.top) + BINS
         cell = np.clip(np.floor(edges).astype(np.int64), 0, counts.size - 1)
         share = edges - cell
         cumulative = np.rint(below[cell] + share * counts[cell])
         cumulative[0], cumulative[-1] = 0, below[-1]
+        # a bin that rises far above its neighbours holds equal values (zeros, a clip's limit),
+        # which are on one side of the new edge
         neighbours = np.maximum(counts[cell - 1], counts[np.minimum(cell + 1, counts.size - 1)])
         piled = np.maximum(counts[cell] - 2 * neighbours - 8, 0.0)
         unsure = np.sqrt(counts[cell] * share * (1 - share)) + piled * (share > 0)
@@ -296,7 +302,7 @@ def derived_tensors(
         sources = tuple(node.input if node.op_type == "Concat" else node.input[:1])
         if not sources or not known.issuperset(sources):
             continue
-        kind = _kind(node)
+        kind = _derivation(node)
         tensors = [types[name] for name in (out, *sources)]
         first = {shape[:1] for shape, _ in tensors}
         if kind and len(first) == 1 and first != {()} and len({dtype for _, dtype in tensors}) == 1:
@@ -329,7 +335,7 @@ def _types(model: Model, network: Network) -> dict[str, tuple[tuple[int, ...], s
     return found | {n: (tuple(t.shape), t.dtype) for n, t in network.tensors.items()}
 
 
-def _kind(node: onnx.NodeProto) -> str:
+def _derivation(node: onnx.NodeProto) -> str:
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Relu":
         return "relu"
@@ -379,6 +385,7 @@ def original_divergence(counts: np.ndarray, candidate: int) -> float:
     level = inside[:covered].reshape(levels, level_bins).sum(axis=1)
     level[-1] += inside[covered:].sum()
     in_use = (p[:covered].reshape(levels, level_bins) != 0).sum(axis=1)
+    # integers as in ONNX Runtime, so that the mean of a level is truncated
     q = np.zeros(p.size, np.int64)
     q[:covered] = np.repeat(np.where(in_use > 0, level / np.maximum(in_use, 1), 0), level_bins)
     smooth_p, smooth_q = _smooth(p), _smooth(q)
@@ -391,6 +398,7 @@ def original_divergence(counts: np.ndarray, candidate: int) -> float:
 
 def _smooth(values: np.ndarray) -> np.ndarray | None:
     """Moves a little mass to empty bins; returns None if all bins are empty."""
+    # float32 as in smooth_distribution: close candidates depend on its rounding
     empty = (values == 0).astype(np.float32)
     count = float(empty.sum())
     if count == values.size:
@@ -514,6 +522,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     rest = mass_to[end] - mass_to[borders[:, -1]]
     mass[:, -1] += rest
     first, last = real[start], real[end - 1]
+    # an empty end bin is in use once it takes the clipped mass beyond it
     new_first, new_last = (first == 0) & (left > 0), (last == 0) & (right > 0)
     bins[:, 0] += new_first
     inside[:, 0] += left

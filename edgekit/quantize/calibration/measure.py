@@ -90,6 +90,8 @@ class MeasurementState:
         if path is not None:
             import onnxruntime
 
+            # another ONNX Runtime may round differently, and the result must be that of a single
+            # run
             parts = [_SCHEMA, BINS, onnxruntime.__version__, model.digest, names]
             self._identity = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -131,6 +133,7 @@ class MeasurementState:
         values = list(histograms.values())
         there = [h.counts for h in values if h.counts is not None]
         counts = np.stack(there) if there else np.zeros((0, 2 * BINS), np.int64)
+        # half the bytes for almost every measurement
         narrow = not counts.size or counts.max() < 1 << 32
         with write_atomically(self._path) as path, path.open("wb") as file:
             np.savez(
@@ -153,6 +156,7 @@ class MeasurementState:
 
 def feed_digest(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
     """Returns the digest of all inputs up to this one."""
+    # a chain: the digest after input n covers all inputs up to n, and is known while reading
     digest = hashlib.blake2b(f"{before}{valid}".encode(), digest_size=16)
     for name, array in feed.items():
         digest.update(f"{name}{array.dtype}{array.shape}".encode())
@@ -210,6 +214,7 @@ class Feeds:
 
     def _keep(self, feed: Mapping[str, np.ndarray], valid: int | None) -> None:
         try:
+            # append: ``again`` moves the position
             self._file.seek(0, 2)
             for array in feed.values():
                 np.save(self._file, array, allow_pickle=False)
@@ -299,6 +304,8 @@ class Recount:
             own = tuple(name for name in feed if name in counts)
             first: list[np.ndarray] = [feed[n] for n in own]
             for names, arrays in chain([(own, first)], run_parts(made, feed)):
+                # the part before this is counted while this part runs: at most two parts are in
+                # memory
                 while pending:
                     pending.pop().result()
                 while arrays:
@@ -314,6 +321,7 @@ class Recount:
         for name, how in self._derived.items():
             found = counts[how.sources[0]].copy()
             if how.kind == "relu":
+                # negative values become zeros, which are in the first bin above the middle
                 middle = found.size // 2
                 found[middle] += found[:middle].sum()
                 found[:middle] = 0
@@ -354,6 +362,7 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
     np.add(values, top, out=place)
     place *= np.float32(bins / (2.0 * amax))
     np.floor(place, out=whole)
+    # the distance to the bin's centre: near 0.5 at an edge
     place -= whole
     place -= np.float32(0.5)
     np.abs(place, out=place)
@@ -364,6 +373,7 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
         found = np.searchsorted(
             _cached_edges(amax, bins), values[near].astype(np.float32), side="right"
         )
+        # as numpy.histogram: the last bin includes its upper edge
         index[near] = np.clip(found - 1, 0, bins - 1)
     return np.asarray(np.bincount(index, minlength=bins))
 
@@ -444,6 +454,7 @@ def measure(
                 hint="give at least one sample (usual: a few hundred representative ones)",
             )
         run.flush()
+        # a long measurement: an interruption of the recount below resumes with all counts
         if resume is not None and resume.exists():
             keeper.save(run.histograms, count, feeds.digest)
         amax = run.ranges(feeds, count, progress)
@@ -552,6 +563,7 @@ class _RangeMeasurement:
         Raises:
             DataError: A NaN or an infinity.
         """
+        # tasks were added from the last tensor on; the error names the first bad tensor
         pending, self._pending = self._pending[::-1], []
         fine = [(name, future.result()) for name, future in pending]
         bad = next((name for name, good in fine if not good), None)
@@ -571,6 +583,7 @@ class _RangeMeasurement:
         values = list(self._pool.map(ValueHistogram.whole, [counted[name] for name in names]))
         self.every = dict(zip(names, values, strict=True))
         found = dict(zip(names, self._pool.map(entropy_if_sure, values), strict=True))
+        # frees these sessions before the recount makes its own
         self._parts = None
         recount = Recount(
             self._model,

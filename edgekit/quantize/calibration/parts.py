@@ -56,12 +56,14 @@ def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[
         need = sum(model.graph.nbytes(name) for name in node.output if name in names)
         if not groups or need > remaining:
             groups.append([])
+            # a node whose outputs exceed the limit gets a part of its own
             remaining = max(limit, need)
         groups[-1].append(node)
         remaining -= need
     if len(groups) == 1:
         return [_part(model, groups[0], names, set(), [])]
     later: list[set[str]] = [set()] * len(groups)
+    # from the end, so that each group is looked at once
     for i in range(len(groups) - 2, -1, -1):
         later[i] = later[i + 1] | _reads(groups[i + 1])
     alive: set[str] = {value.name for value in model.proto.graph.input}
@@ -99,6 +101,7 @@ def run_parts(
                 ) from error
             alive.update(zip(outputs, arrays, strict=True))
             found = arrays[: len(part.wanted)]
+            # the caller frees arrays as it counts them: no reference may stay here
             del arrays
             for name in part.dropped:
                 alive.pop(name, None)

@@ -73,6 +73,7 @@ class Member:
     def opened(self, rows: RowLayout, name: str) -> Iterator[Callable[[int], np.ndarray]]:
         """Yields a function from ascending row numbers to rows of input ``name``."""
         if self.fortran and self.packed is None:
+            # in Fortran order the values of a row lie scattered over the file
             array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             yield lambda index: rows.take(name, array, index)
             return
@@ -150,6 +151,7 @@ def members(path: Path, only: str) -> dict[str, Member]:
                 header, offset = read_header(stream), stream.tell()
             if info.compress_type == zipfile.ZIP_STORED:
                 file.seek(info.header_offset + _LENGTHS)
+                # read here, because the central directory may have an extra field of another length
                 name, extra = struct.unpack("<HH", file.read(4))
                 offset += info.header_offset + _LOCAL_HEADER + name + extra
                 member = Member(path, *header, offset)
@@ -231,6 +233,7 @@ class Arrays:
         """Yields rows; see ``Source``."""
         reader = _ArrayReader(self._rows, self._files, self._starts)
         with contextlib.closing(reader):
+            # a single worker, because a compressed member can only be read forward
             window = 2 * self._rows.batch
             yield from read_ahead(reader.row, picks, workers=1, window=window)
 
@@ -277,7 +280,7 @@ def _open(path: Path, rows: RowLayout, beside: Collection[str]) -> dict[str, Mem
         every = members(path, next(iter(rows.specs)))
     except BROKEN as error:
         raise unreadable(path, error) from error
-    found = {name: one for name, one in every.items() if name not in beside}
+    found = {name: member for name, member in every.items() if name not in beside}
     single = path.suffix.lower() == ".npy" and len(rows.specs) > 1
     if set(found) != set(rows.specs) or single:
         raise DataError(

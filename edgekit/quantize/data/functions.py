@@ -72,6 +72,7 @@ class Callables:
 
     def _every(self) -> Generator[DataRow, None, None]:
         items = self._function.call()
+        # text and dicts can be iterated, but are no series of samples
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise self._wrong(f"it returned {describe_type(items)}, not an iterable")
         with self._function.watched():
@@ -80,6 +81,7 @@ class Callables:
         try:
             while True:
                 with self._function.watched():
+                    # a list tells the end from an item that is None
                     found = list(islice(iterator, 1))
                 if not found:
                     break
@@ -121,6 +123,7 @@ class Callables:
         for name in names:
             with self._function.watched():
                 arrays[name] = np.asarray(item[name])
+            # text and Python objects are no values of a tensor
             if arrays[name].dtype.kind not in "fiub":
                 raise self._wrong(
                     f"item {number} has {describe_type(item[name])} for input {name!r}"

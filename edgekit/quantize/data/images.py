@@ -366,7 +366,7 @@ def read_image(path: Path, mode: str = "RGB") -> Image.Image:
         with _open_image(path) as image:
             return _convert(image, mode)
     except Exception as error:  # third-party decoders raise any exception
-        raise _refused(path, error) from error
+        raise _image_error(path, error) from error
 
 
 def _open_image(path: Path) -> Image.Image:
@@ -397,12 +397,13 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
         image = Image.fromarray(((codes + _STEP // 2) // _STEP).astype(np.uint8))
     elif image.mode == "F":
         raise ValueError("its pixels are floating-point numbers; give an .npy file instead")
+    # Pillow warns about a palette with transparency that is converted to RGB directly
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA")
     return image.convert(mode)
 
 
-def _refused(path: Path, error: Exception) -> DataError:
+def _image_error(path: Path, error: Exception) -> DataError:
     name = type(error).__name__
     reason = first_line(error, name)
     if "DecompressionBomb" in name:

@@ -90,16 +90,16 @@ def read_labels(
     if path.is_dir():
         found = _read_label_files(path, images_at(path), None, keypoints)
     elif is_list(path):
-        numbers = _numbers(path, read_class_names(path), classes)
+        numbers = _class_numbers(path, read_class_names(path), classes)
         found = _read_label_files(path, images_at(path, ("val",)), numbers, keypoints)
     else:
         found = _read_coco(path, classes)
     if not any(len(item.classes) for item in found):
-        raise _wrong(path, "no picture has a labelled object")
+        raise _labels_error(path, "no picture has a labelled object")
     most = len(classes) or 1 << 30
     for item in found:
         if len(item.classes) and not 0 <= item.classes.min() <= item.classes.max() < most:
-            raise _wrong(
+            raise _labels_error(
                 item.file, f"there is no class {item.classes.max()} (the network has {most})"
             )
     return found
@@ -109,24 +109,25 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
     try:
         coco = _Coco.model_validate_json(read_file(path, _MOST_BYTES))
     except OSError as error:
-        raise _wrong(path, f"cannot be read: {error.strerror}") from error
+        raise _labels_error(path, f"cannot be read: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, first["loc"]))
-        raise _wrong(path, f"is not COCO's JSON: {at} {first['msg']}") from error
+        raise _labels_error(path, f"is not COCO's JSON: {at} {first['msg']}") from error
+    # COCO's ids have gaps: 80 categories have ids from 1 to 90
     order = sorted(coco.categories, key=lambda category: category.id)
-    named = [one.name for one in order]
-    numbers = _numbers(path, named, classes)
-    kinds = {one.id: number for one, number in zip(order, numbers, strict=True)}
+    named = [category.name for category in order]
+    numbers = _class_numbers(path, named, classes)
+    kinds = {category.id: number for category, number in zip(order, numbers, strict=True)}
     rows: dict[int | str, list[_Annotation]] = {image.id: [] for image in coco.images}
-    for one in coco.annotations:
-        if one.image_id not in rows or one.category_id not in kinds:
-            raise _wrong(
+    for annotation in coco.annotations:
+        if annotation.image_id not in rows or annotation.category_id not in kinds:
+            raise _labels_error(
                 path,
-                f"an annotation names image {one.image_id}, category "
-                f"{one.category_id}, and the file lacks the image or the category",
+                f"an annotation names image {annotation.image_id}, category "
+                f"{annotation.category_id}, and the file lacks the image or the category",
             )
-        rows[one.image_id].append(one)
+        rows[annotation.image_id].append(annotation)
     # annotations/instances_val2017.json is beside val2017/
     split = path.stem.rpartition("_")[2]
     folders = [
@@ -142,8 +143,9 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
             (place for folder in folders if (place := folder / picture.file_name).is_file()), None
         )
         if file is None:
-            raise _wrong(path, f"its picture {picture.file_name!r} is not there")
+            raise _labels_error(path, f"its picture {picture.file_name!r} is not there")
         boxes = np.array([row.bbox for row in rows[picture.id]]).reshape(-1, 4)
+        # COCO's bbox is left, top, width and height
         boxes[:, 2:] += boxes[:, :2]
         found.append(
             LabelledPicture(
@@ -157,13 +159,13 @@ def _read_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
     return found
 
 
-def _numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[int]:
+def _class_numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[int]:
     """Returns the network's number of each class of the labels."""
     if not classes or list(named) == list(classes):
         return list(range(len(named)))
     missing = [name for name in named if name not in classes]
     if missing:
-        raise _wrong(path, f"the network has no class {missing[0]!r}")
+        raise _labels_error(path, f"the network has no class {missing[0]!r}")
     return [list(classes).index(name) for name in named]
 
 
@@ -171,10 +173,10 @@ def _read_label_files(
     path: Path, files: Sequence[Path], numbers: Sequence[int] | None, keypoints: bool
 ) -> list[LabelledPicture]:
     if not files:
-        raise _wrong(path, "has no pictures")
+        raise _labels_error(path, "has no pictures")
     labels = [_label_file(file) for file in files]
     if not any(label.is_file() for label in labels):
-        raise _wrong(path, f"has no labels, such as {labels[0]}")
+        raise _labels_error(path, f"has no labels, such as {labels[0]}")
     found = []
     for file, own in zip(files, labels, strict=True):
         # as in Ultralytics, a picture without the file has no objects
@@ -183,7 +185,7 @@ def _read_label_files(
         kinds = np.array([kind for kind, _ in rows], np.int64)
         if numbers is not None and len(kinds):
             if kinds.max() >= len(numbers):
-                raise _wrong(own, f"there is no class {kinds.max()} in {path.name}")
+                raise _labels_error(own, f"there is no class {kinds.max()} in {path.name}")
             kinds = np.array(numbers)[kinds]
         found.append(
             LabelledPicture(
@@ -211,12 +213,12 @@ def _row(path: Path, line: str, keypoints: bool) -> tuple[int, list[float]]:
     try:
         kind, *values = map(float, line.split())
     except ValueError as error:
-        raise _wrong(path, f"{line[:60]!r} is no class with numbers") from error
+        raise _labels_error(path, f"{line[:60]!r} is no class with numbers") from error
     finite = bool(np.isfinite([kind, *values]).all())
     sound = finite and len(values) >= _BOX - 1 and kind == int(kind) >= 0
     polygon = len(values) >= _BOX and not keypoints
     if not sound or (polygon and len(values) % 2):
-        raise _wrong(path, f"{line[:60]!r} is no class with a box or a polygon")
+        raise _labels_error(path, f"{line[:60]!r} is no class with a box or a polygon")
     if polygon:
         across, down = values[::2], values[1::2]
         return int(kind), [min(across), min(down), max(across), max(down)]
@@ -224,7 +226,7 @@ def _row(path: Path, line: str, keypoints: bool) -> tuple[int, list[float]]:
     return int(kind), [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2]
 
 
-def _wrong(path: Path, text: str) -> DataError:
+def _labels_error(path: Path, text: str) -> DataError:
     return DataError(
         f"the labelled pictures do not fit: {text}",
         code="data.labels",

@@ -52,19 +52,19 @@ def images_at(path: Path, splits: Sequence[str] = _SPLITS) -> list[Path]:
             found = sorted({file for place in places for file in _images(root, str(place))})
             if found:
                 return found
-            raise _refused(f"no images are at {split}: {places[0]}", path)
-    raise _refused(f"it names no images ({' or '.join(splits)})", path)
+            raise _list_error(f"no images are at {split}: {places[0]}", path)
+    raise _list_error(f"it names no images ({' or '.join(splits)})", path)
 
 
 def _read(path: Path) -> dict[str, object]:
     try:
         document = yaml.safe_load(read_file(path, _LARGEST).decode("utf-8"))
     except OSError as error:
-        raise _refused(f"it cannot be read: {error.strerror or error}", path) from error
+        raise _list_error(f"it cannot be read: {error.strerror or error}", path) from error
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise _refused("it is no YAML", path) from error
+        raise _list_error("it is no YAML", path) from error
     if not isinstance(document, dict):
-        raise _refused("it is no mapping of keys", path)
+        raise _list_error("it is no mapping of keys", path)
     return document
 
 
@@ -83,7 +83,7 @@ def _images(root: Path, place: str) -> Iterator[Path]:
         yield at
 
 
-def _refused(message: str, path: Path) -> DataError:
+def _list_error(message: str, path: Path) -> DataError:
     return DataError(
         f"not a list of images: {message}",
         code="data.list",

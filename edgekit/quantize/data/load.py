@@ -69,6 +69,7 @@ def load_data(
             are found while iterating.
     """
     options: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"data": spec}
+    # null and false turn an option off, as if it were not given
     options = {key: v for key, v in options.items() if v is not None and v is not False}
     unknown = sorted(set(options) - _OPTIONS)
     if unknown or "data" not in options:
@@ -100,8 +101,10 @@ def load_data(
             if arrays:
                 notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
         else:
+            # spread rows need the number of all rows; the first rows need no further headers
             enough = None if spread else limit
             source = Arrays(arrays, rows, enough=enough, beside=beside)
+            # inference returns a result for each row: no row may be repeated to fill the batch
             if whole and (source.size or 0) % rows.batch:
                 name = next(iter(rows.specs))
                 raise DataError(

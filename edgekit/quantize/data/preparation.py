@@ -76,6 +76,7 @@ class Family:
 def _fits_ultralytics(looks: ModelTraits) -> bool:
     high, wide = looks.shape[2:]
     fits = looks.first and min(high, wide) >= _LEAST and not (high % _STRIDE or wide % _STRIDE)
+    # the raw result of a YOLO detector, such as [1, 84, 8400]: more places than classes
     detects = high == wide == 640 and any(
         len(shape) == 3 and max(shape) > _CLASSES[-1] for shape in looks.outputs
     )
@@ -141,6 +142,7 @@ def _vgg16(head: Head) -> bool:
     return head.family == "SSD" and head.prior is not None and len(head.prior.levels[0].priors) == 4
 
 
+# The first that fits counts, so the special precede the general, and the last fits every head.
 # Each network is trained with one of these; its weights do not show which. A file that normalises
 # its input itself is not recognised as such: its user gives the options.
 HEAD_PICTURES = (

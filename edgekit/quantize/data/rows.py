@@ -236,6 +236,7 @@ class CalibrationSamples:
         self._skip = skip
         size = source.size
         self._most = limit if size is None else min(size, size if limit is None else limit)
+        # with a limit above the size all rows are taken anyway
         self._spread = spread and size is not None and limit is not None and limit < size
         self._partial: dict[int, int] = {}
         self._notes: dict[str, dict[str, None]] = {note: {} for note in notes}
@@ -336,6 +337,7 @@ class CalibrationSamples:
                 where=where,
                 hint="remove the sample, or check the preprocessing, such as a std of 0",
             )
+        # conversion between integer types wraps silently
         if dtype.kind in "iu" and not (found.min() == low and found.max() == high):
             raise DataError(
                 f"input {name!r} has values from {found.min()} to {found.max()}",

@@ -84,6 +84,8 @@ class LoweredGraph:
         pairs: dict[str, list[onnx.NodeProto]] = {}
         for name in self._tensors:
             source = writer.get(name)
+            # an output keeps its name, so the floats before its Q/DQ pair get another; results of
+            # layers outside of INT8 leave the network unrounded
             is_end = name in ends and source is not None and self._is_int8(source)
             floats = self._free(f"{name}_float") if is_end else name
             target = name if is_end else self._free(f"{name}_dequantized")
@@ -150,6 +152,7 @@ class LoweredGraph:
         self, node: onnx.NodeProto, index: int, axis: int | None, scale: np.ndarray
     ) -> list[onnx.NodeProto]:
         name = node.input[index]
+        # layers that share a weight share its Q/DQ pair
         known = self._made.get((name, axis))
         if known is not None:
             node.input[index] = known
@@ -174,6 +177,7 @@ class LoweredGraph:
         """Returns QuantizeLinear and DequantizeLinear with their scale and zero point."""
         step = self._initializer(f"{stem}_scale", scale)
         if axis is None:
+            # one scalar zero point serves all tensors with a single scale
             self._zero = self._zero or self._initializer("zero_point", np.array(0, np.int8))
             zero = self._zero
         else:
@@ -243,6 +247,7 @@ class _Half:
             return False
         schema = defs.get_schema(node.op_type, self._opset)
         formal = schema.inputs if names is node.input else schema.outputs
+        # a variadic operator's last formal parameter stands for all further tensors
         kinds = formal[min(index, len(formal) - 1)].types
         return _FP16 in kinds
 
@@ -360,6 +365,7 @@ def to_qdq(
             where=model.source,
             hint="export the model again with opset 13 or later",
         )
+    # raising the opset may add or replace nodes
     if raised is not model:
         network = layers(raised, network.release)
     plan = plan_lowering(network, scales, fp16_layers)
@@ -405,6 +411,7 @@ def to_open_qdq(
         return None
     check_weights(model)
     inferred = onnx.shape_inference.infer_shapes(model.proto)
+    # loading at a fixed shape folds nodes, so the tensors of both models differ
     known = scales_in(inferred.graph, scales)
     opened = replace(model, proto=inferred)
     writer = LoweredGraph(

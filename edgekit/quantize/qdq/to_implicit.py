@@ -208,9 +208,11 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
         problems: Collects the faults.
     """
     given = {item.name: item.i for item in node.attribute}
+    # ONNX leaves an absent zero point out of the list, or gives it an empty name
     inputs = [*node.input, "", ""]
     data, scale_name, zero_name = inputs[:3]
     is_constant = model.graph.constant(data)
+    # block_size 0 is ONNX's default: no blocks
     if given.get("block_size"):
         problems.add("qdq.blocked", node.name, f"block_size {given['block_size']}")
         return None
@@ -218,7 +220,8 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
         if name and not model.graph.constant(name):
             problems.add("qdq.scale_computed", node.name, name)
             return None
-    kind = _kind(node, zero_name, given, model.graph)
+    kind = _code_type(node, zero_name, given, model.graph)
+    # INT32 codes are biases: their scale is that of the input times that of the weight
     if kind not in ("int8", "uint8") and not (kind == "int32" and is_constant):
         problems.add("qdq.type", node.name, kind)
         return None
@@ -231,6 +234,8 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
         return None
     raw = required_constant(model, scale_name)
     scale = raw.astype(np.float32)
+    # a weight's channel of zeros may have the scale 0; in a cache 0 means that a tensor has no
+    # scale
     if not np.isfinite(scale).all() or (scale < 0).any() or (not is_constant and not scale.all()):
         problems.add("qdq.scale_value", node.name, scale_name)
         return None
@@ -239,12 +244,14 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
     if scale.ndim != 1:
         problems.add("qdq.blocked", node.name, f"scale of shape {list(scale.shape)}")
         return None
+    # 1 is ONNX's default; the remainder turns a negative axis into a positive axis
     axis = int(given.get("axis", 1)) % max(len(model.graph.shape(data)), 1)
     return Grid(node.name, scale, axis, shift, kind, str(raw.dtype))
 
 
-def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: OnnxGraph) -> str:
+def _code_type(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: OnnxGraph) -> str:
     elem = given.get("output_dtype", 0) or _UINT8
+    # the zero point has the codes' type; so has the input of a DequantizeLinear without zero point
     name = zero or (node.input[0] if node.op_type == "DequantizeLinear" else "")
     if name in graph.initializers:
         elem = graph.initializers[name].data_type
@@ -367,6 +374,8 @@ class _QdqReader:
             self._problems.add("qdq.axis", source, node.name)
             return
         root = self.reading.roots.get(source, source)
+        # a dequantised tensor that is quantised again keeps both grids: the readers decide which
+        # counts
         use = Quantisation(grid, self._given.get(source))
         self.reading.uses.setdefault(root, []).append(use)
         self._codes[target] = root, grid, use
@@ -402,6 +411,8 @@ class _QdqReader:
 
     def _move(self, node: onnx.NodeProto, held: list[str]) -> None:
         """Handles a node that reads codes: if it only moves them, it moves floats afterwards."""
+        # Concat moves codes only if all have the same scale. For other operators the codes must be
+        # the data: as indices, shapes or limits they are integers
         sources = {self._codes[name][1].step for name in held}
         joins = node.op_type == "Concat" and len(held) == len(node.input) and len(sources) == 1
         if not joins and (node.op_type not in _MOVES or list(node.input[:1]) != held):
@@ -433,6 +444,7 @@ class _QdqReader:
                 self.reading.direct.add(self._given[value.name])
             if value.name in self.reading.integers:
                 self._problems.add("qdq.open", value.name, "an output of the network")
+        # faults first: they name the nodes of an integer model that has no Q/DQ nodes
         self._problems.refuse(self._model.source)
         if not any(node.op_type in QDQ for node in graph.node):
             raise ModelError(
@@ -459,7 +471,9 @@ def dequantised_values(fixed: QuantisedConstant, model: Model) -> np.ndarray:
     if fixed.codes:
         codes = source.astype(np.float32) - np.float32(grid.shift)
     else:
+        # also for UINT8, since the grid's codes have 128 subtracted
         low, high = (-128, 127)
+        # a channel of zeros may have the scale 0
         safe = np.where(scale > 0, scale, np.float32(1))
         codes = np.clip(np.rint(source.astype(np.float32) / safe), low, high)
     return np.ascontiguousarray((codes * scale).astype(grid.exact))
@@ -493,6 +507,7 @@ def keeps_codes(
         model: Its model.
         readers: All nodes that read it.
     """
+    # with codes in the file there are no floats to keep
     if fixed.codes or not readers:
         return False
     original = required_constant(model, fixed.source)
@@ -545,6 +560,7 @@ class PlainNames:
             for item in node.attribute
         )
         for fixed in self._reading.fixed:
+            # onnxruntime.quantization named the codes after the weight, which gets its name back
             wanted = fixed.source.removesuffix(_CODES) if fixed.codes else fixed.source
             free = wanted not in taken or wanted == fixed.tensor
             if not fixed.codes:
@@ -588,6 +604,7 @@ class PlainNames:
                 for index, name in enumerate(names):
                     if name in self._names:
                         names[index] = self._names[name]
+        # the types of codes would contradict the floats that these tensors hold now
         gone = self._reading.integers | set(self._names)
         infos = [item for item in proto.graph.value_info if item.name not in gone]
         retained = [item for item in proto.graph.initializer if item.name not in self._dropped]
@@ -640,6 +657,7 @@ def _clips(
 ) -> bool:
     end = name
     while end in inside:
+        # a tensor inside a kernel has a single reader
         (layer,) = consumers[end]
         if layer.op not in _KEEPING:
             return True
@@ -710,6 +728,7 @@ def propagate(
             elif node.op_type in _SHAPES:
                 source, target = node.input[0], node.output[0]
                 give(target, known.get(source, 0.0), "follows")
+                # another reader, or the caller, may need a wider range
                 if readers[source] == 1 and source not in ends:
                     give(source, known.get(target, 0.0), "follows")
             elif node.op_type == "Mul" and all(name in there for name in three):
@@ -718,19 +737,20 @@ def propagate(
 
 
 def _solve_product(
-    one: str,
-    other: str,
-    out: str,
+    left: str,
+    right: str,
+    product: str,
     known: Mapping[str, float],
     give: Callable[[str, float, str], None],
 ) -> None:
-    """Solves ``out = 127 * one * other`` if exactly one of the three scales is missing."""
-    if one in known and other in known:
-        give(out, LEVELS * known[one] * known[other], "Mul")
-    elif out in known and one in known:
-        give(other, known[out] / known[one] / LEVELS, "Mul")
-    elif out in known and other in known:
-        give(one, known[out] / known[other] / LEVELS, "Mul")
+    """Solves ``product = 127 * left * right`` if exactly one of the three scales is missing."""
+    # the largest magnitudes multiply: 127 product = (127 left) (127 right)
+    if left in known and right in known:
+        give(product, LEVELS * known[left] * known[right], "Mul")
+    elif product in known and left in known:
+        give(right, known[product] / known[left] / LEVELS, "Mul")
+    elif product in known and right in known:
+        give(left, known[product] / known[right] / LEVELS, "Mul")
 
 
 def widen(model: Model) -> tuple[Model, tuple[str, ...], str]:
@@ -832,6 +852,8 @@ class _WideGraph:
         for node in graph.node:
             target = node.output[0] if node.output else ""
             if node.op_type == "Cast" and self._is_between(node.input[0], target):
+                # the FP16 tensor now has the name of this cast's result: its writer replaces the
+                # cast
                 if self._names.get(node.input[0]) == target:
                     continue
                 node.op_type = "Identity"
@@ -867,6 +889,7 @@ class _WideGraph:
         made = onnx.TensorProto()
         made.CopyFrom(item)
         if item.data_type == _HALF:
+            # a weight's initializer holds no data, only its type; the values are in ``weights``
             if self._names.get(item.name, item.name) in self.weights:
                 made.data_type = _FLOAT
             else:
@@ -1015,6 +1038,7 @@ def _scales(model: Model, reading: QdqReading, unequal: str, notes: list[str]) -
     problems = Problems()
     again = []
     for tensor, uses in reading.uses.items():
+        # a quantisation that only another quantiser reads rounds, but does not set the range
         read = [use for use in uses if use in reading.direct] or uses[-1:]
         if len({use.grid.step for use in uses}) > len({use.grid.step for use in read}):
             again.append(tensor)
