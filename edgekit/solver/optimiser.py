@@ -1,5 +1,5 @@
-"""The exact optimiser: a relaxation, the exact value of its placements, and cuts until the gap
-between both is closed (``minimise``). Also the Pareto front of two metrics, with each point proved
+"""The exact optimiser (``minimise``): a relaxation, the exact value of its placements, and cuts
+until the gap between both is closed. Also the Pareto front of two metrics, with each point proved
 (``pareto``), and the smallest set of constraints that conflict.
 
 With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few hundred
@@ -134,6 +134,7 @@ class _Solver:
         if any(all(cost is None for cost in row) for row in self.problem.costs):
             return Optimum(None, INFINITY)
         for modes in (*starts, *self._start_modes()):
+            # no CP-SAT for a start: an answer of the quick search is enough
             self.take(evaluated(self.problem, modes, self.goal)[0])
         for way in (self._solve_merged_cores, self._solve_relaxation, self._solve_steps):
             self._report()
@@ -189,6 +190,7 @@ class _Solver:
     def _solve_merged_cores(self) -> None:
         """Solves identical cores that run in sequence as one core with the slots of all."""
         weights = self.goal.weights
+        # a period counts the load of each core by itself
         if weights is None or "period_us" in self.goal.bounds:
             return
         single = merge_twin_cores(self.problem)
@@ -231,6 +233,7 @@ class _Solver:
                 self.bound = max(self.bound, bound)
             if modes is None:
                 return
+            # first: modes with too small a loadable have no value
             if self._enlarge(model, modes):
                 continue
             found, exact = evaluated(self.problem, modes, self.goal)
@@ -252,19 +255,24 @@ class _Solver:
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
         """Adds a cut if modes take more loadables than the relaxation counted."""
         devices = [self.problem.device(m) for m in modes]
+        # the cut states how many loadables these devices need, whatever is allowed
         problem = replace(self.problem, max_loadables=None, max_transitions=None)
         cores = [core for core in problem.cores if core in devices]
         total = _fewest_loadables(problem, devices)
         if not cores or total is None:
             return False
+        # the relaxation counts as many, so a cut would exclude nothing
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
+        # The fewer nodes force the number, the more placements the cut excludes.
+        # Only nodes that increase the number of loadables: the fewer, the more the cut excludes.
         wild: list[int] = []
-        for v in range(len(devices)):  # keep only nodes that increase the number of loadables
+        for v in range(len(devices)):
             if _fewest_loadables(problem, devices, (*wild, v)) == total:
                 wild.append(v)
         forcing = {v: device for v, device in enumerate(devices) if v not in wild}
         model.require_loadables(problem.cores, forcing, total)
+        # the same placement with exchanged cores would be the next answer
         for first, second in twin_cores(self.problem):
             change = {first: second, second: first}
             swapped = {v: change.get(d, d) for v, d in forcing.items()}
@@ -310,11 +318,6 @@ def _fewest_loadables(
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
     """A placement of the front.
-
-    Further points can only be in boxes between two neighbours of the front. The largest box is
-    halved: the best point of its lower half and the best point above that leave two smaller boxes
-    (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
-    left, and evenly thinned, to a known resolution, if the limit is reached first.
 
     Attributes:
         placing: The placement.
@@ -402,6 +405,14 @@ _Box = tuple[ParetoPoint, ParetoPoint]
 
 
 class _FrontSearch:
+    """The box method of Hamacher, Pedersen and Ruzika (2007).
+
+    Further points can only be in boxes between two neighbours of the front. The largest box is
+    halved: the best point of its lower half and the best point above that leave two smaller boxes.
+    So the front is complete when no box is left, and evenly thinned, to a known resolution, if the
+    limit is reached first.
+    """
+
     def __init__(
         self,
         problem: PlacementProblem,
@@ -460,6 +471,7 @@ class _FrontSearch:
         below: tuple[ParetoPoint | None, list[_Box]] = (None, [])
         if found is not lower:
             below = (found, [(found, lower)])
+        # strictly better than the point found, or the search would return it
         limit = found.first - APART * abs(found.first)
         above = self.least(1, {self.names[0]: limit})
         if above is None or not self.apart(upper, above) or above.second > upper.second:
@@ -481,6 +493,8 @@ class _FrontSearch:
             return None
         proved = self.value(best, metric) - bound <= OPTIMAL_GAP * abs(bound)
         value = self.value(best, metric)
+        # Of the placements with this value the best in the other metric: the others are beaten by
+        # it.
         then, least_bound = self.solve(other, self.joined({**limits, metric: value}), best)
         placing = then or best
         if which == 1:

@@ -34,6 +34,7 @@ OUTSIDE = -1
 _ROUNDING = 1e-9
 CLOCK = 10.0
 """Wall-clock seconds for each unit: a last resort; no usable machine takes so long."""
+# A small part of a search must not end by the clock of a busy machine: its answer would change.
 LEAST_S = 10.0
 LEAST, MOST = 2.0, 2.0**22  # totals that are not scaled
 AIM = 12  # the binary exponent of scaled totals
@@ -272,6 +273,7 @@ def metrics(
 
 
 def _dot(row: Sequence[float], load_us: Sequence[float]) -> float:
+    # not strict: the last load is the delay, which occupies no device
     return sum(weight * us for weight, us in zip(row, load_us, strict=False))
 
 
@@ -285,14 +287,17 @@ def solve_shares(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, 
     """
     count = len(together[0])
     rows = [(row, 1.0) for row in together]
+    # no weight is negative
     rows += [(tuple(float(d == e) for e in range(count)), 0.0) for d in range(count)]
     corners: list[tuple[float, ...]] = []
     for chosen in combinations(rows, count):
         corner = _solve_equations([[*row, value] for row, value in chosen])
         if corner is None or min(corner) < -_ROUNDING:
             continue
+        # the chosen constraints meet here, but another one is broken
         if any(_dot(row, corner) > 1 + _ROUNDING for row in together):
             continue
+        # rounded, as other constraints may give the same corner with other rounding errors
         corner = tuple(max(0.0, round(weight, 12)) for weight in corner)
         if corner not in corners:
             corners.append(corner)
@@ -377,6 +382,7 @@ class Effort:
     @property
     def seconds(self) -> float:
         """Seconds left on the clock, for solvers that also have a time limit."""
+        # never 0, which GLOP takes as no limit
         return max(0.1, self.ends - time.monotonic())
 
 
@@ -406,6 +412,7 @@ class Units:
         load = _exponent(_typical_total(problem, lambda cost: sum(cost.load_us)))
         energy = _exponent(_typical_total(problem, lambda cost: cost.energy_uj))
         if goal.weights is None:
+            # the value is a period, a sum of loads
             return cls(load, energy, load)
         base = load if any(goal.weights) else energy
         own = _typical_total(problem, lambda cost: goal.value(cost.load_us, cost.energy_uj))

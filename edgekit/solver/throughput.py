@@ -1,6 +1,5 @@
 """Throughput: the mix of plans with the most frames a second, each plan on the GPU and at most
-one core. Frames may use different plans, so the steady state is a linear programme over plans
-with column generation; plans of a core share its slots for loadables.
+one core.
 
 Frames may use different plans, so the steady state is a linear programme over plans: maximise the
 sum of their rates such that each device works at most a second per second. If devices slow each
@@ -229,17 +228,21 @@ def _generate_columns(
             least = min(least, found.bound)
             if found.placing:
                 fresh.append(PlanColumn(number, found.placing, goal))
+        # At these prices each frame costs at least `least`, and all devices together have the
+        # capacity: weak duality bounds the rate.
         if prices and least > 0:
             bound = min(bound, capacity(lanes, prices) / least)
         new = [c for c in fresh if not any(c.same(other) for other in columns)]
         columns += new
         if (prices and sum(rates) >= bound * (1 - ENOUGH)) or not columns:
             break
+        # no plan is worth more than its price: the mix is best
         if (prices and not new) or effort.over:
             break
         rates, prices = best_rates(lanes, columns)
         if progress and bound < INFINITY:
             progress(1e6 * sum(rates), 1e6 * bound)
+    # the last columns came after the last rates
     if len(rates) < len(columns):
         rates, _ = best_rates(lanes, columns)
     return rates, bound, unsettled
@@ -262,6 +265,7 @@ def _mixed_by_symmetry(
         if rate <= NOTHING * total:
             continue
         lane = lanes[column.lane]
+        # A plan on the GPU alone is the same for every core.
         idle = not any(step.device in problem.cores for step in column.placing.steps)
         cores = lane.cores[:1] if idle else lane.cores
         for core in cores or (None,):
@@ -313,6 +317,7 @@ def _mix_within_slots(
     total = sum(rates)
     leading = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * total]
     chosen = choose_plans(lanes, columns, slots)
+    # Plans of `few` and of the remaining slots fit beside each other on a core.
     splits = min(slots, SPLITS) // 2
     for i in range(splits + 1):
         few = i * slots // max(1, 2 * splits)
@@ -379,11 +384,8 @@ def _extend(
 class CoreLane:
     """A group of identical cores, with the problem reduced to the first core.
 
-    The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
-
-    Resources are the devices other than cores, then a resource for each lane of cores.
-
-    ``shared`` are the devices that the plans of every lane use.
+    In the linear programme of a mix, the resources are the devices other than cores, then one for
+    each lane. ``shared`` are the devices that the plans of every lane use.
     """
 
     problem: PlacementProblem
@@ -466,9 +468,8 @@ def best_rates(
 
     At these prices, the duals of the rates, every plan has a value of at least 1.
     """
-    unit = sum(
-        column_loads(lanes, columns[0])
-    )  # rates near 1: the solver's tolerances are absolute
+    # rates near 1: the solver's tolerances are absolute
+    unit = sum(column_loads(lanes, columns[0]))
     program = Program()
     rates = [program.real(cost=-1.0) for _ in columns]
     loads = [column_loads(lanes, column) for column in columns]
@@ -520,7 +521,7 @@ def _solve_rates(
     program = Program()
     shared = len(lanes[0].shared)
     own = [[us / unit for us in column_loads(lanes, column)] for column, _ in options]
-    # frames per time of the busiest device
+    # frames per time of the busiest device: no rate is larger, even without contention
     most = [1.0 / max(load) for load in own]
     rates = [program.real(limit, cost=-1.0) for limit in most]
     sets = lane_speeds(lanes)
@@ -543,6 +544,8 @@ def _solve_rates(
             continue
         taken = Expression()
         for i in on_core:
+            # a plan holds its slots whatever its rate is; `most` is the least factor that allows
+            # all rates
             loaded = program.variable(1.0, integer=True)
             taken.add(loaded, float(options[i][0].slots(lanes)))
             program.row(Expression({rates[i]: 1.0, loaded: -most[i]}), high=0.0)

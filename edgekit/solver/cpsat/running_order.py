@@ -91,6 +91,7 @@ def solve_steps(
         account,
         progress and (lambda *both: progress(*map(units.real_value, both))),
     )
+    # The model grows with the number of levels; few find a placement, and a tail may prove it.
     levels = FIRST_LEVELS
     while search.going:
         if search.solve(levels, tail=False):
@@ -152,12 +153,14 @@ class _Deepening:
                 strict=self.strict and not tail,
             )
             request = replace(request, forbidden=self.forbidden, gap=GAP)
+            # a row that is too short, or strict limits, exclude valid placements
             proves = tail or (exact and not self.strict)
 
             def report(
                 value: float, bound: float, scale: IntegerScale = scale, proves: bool = proves
             ) -> None:
                 bound = max(self.bound, scale.bound(bound)) if proves else self.bound
+                # the tail has no order: its value is no placement's
                 value = math.inf if tail and not exact else scale.bound(value)
                 best = min(value, self.best.value if self.best else math.inf)
                 if self.progress is not None and math.isfinite(best):
@@ -170,6 +173,7 @@ class _Deepening:
             if answer.mode is None or (tail and not exact):
                 break
             steps = execution_steps(problem, answer.mode, answer.position, row)
+            # `fits` is a function that the model cannot state: its answers are excluded one by one
             if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
@@ -198,6 +202,7 @@ def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None
     if start is None or goal.weights is None or not launches:
         return len(problem.costs)
     launch_values = [goal.value(c.load_us, c.energy_uj) for c in launches if c is not None]
+    # no placement spends less on its nodes; the rest of the start's value can pay launches
     least = sum(
         min(goal.value(c.load_us, c.energy_uj) for c in costs if c is not None)
         for costs in problem.costs
@@ -251,6 +256,7 @@ def broken_sets(problem: PlacementProblem, steps: Sequence[ExecutionStep]) -> li
     for step in steps:
         if step.device not in problem.cores or fits_one_loadable(problem, frozenset(step.nodes)):
             continue
+        # two orders of removal find different sets, which together exclude more
         for order in (step.nodes, step.nodes[::-1]):
             core_nodes = frozenset(step.nodes)
             for v in order:
@@ -314,9 +320,11 @@ class IntegerScale:
         self.factor = 1.0
         self.slack = 0
         most = max(numbers, default=0.0) * max(1, terms)
+        # the first factor that keeps all numbers exact
         for self.factor in FACTORS:
             if most * self.factor <= LARGEST and all(_is_whole(v * self.factor) for v in numbers):
                 return
+        # each term is off by at most half a unit
         self.slack = math.ceil(terms / 2)
         wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
         sound = math.floor(math.log10(LARGEST / most))
@@ -504,6 +512,7 @@ def positions(problem: PlacementProblem, *, most: int, levels: int, tail: bool) 
     cores = problem.cores
     others = [d for d in range(len(problem.devices)) if d not in cores]
     limited = problem.max_transitions is not None
+    # changes between devices without loadables count only if changes are limited
     runs = [[d] for d in others] if limited else [others] * bool(others)
     level = [*runs, *([core] for core in cores)]
     count = _levels(problem, most, len(others))
@@ -530,6 +539,7 @@ def _levels(problem: PlacementProblem, most: int, others: int) -> int:
             free = [
                 v for v in nodes if not all(problem.device(m) in cores for m in _modes(problem, v))
             ]
+            # between two loadables at least one node runs elsewhere
             bounds.append(len(free) + 1)
         if changes is not None:
             bounds.append(changes // 2 + 1 if len(cores) == others == 1 else changes + 1)
@@ -583,6 +593,7 @@ def steps_request(
         total = max(least, lower, 1e-6) if rates[0] is found[0][0] else max(least, 1e-6)
         return IntegerScale((rate(c) for c in every for rate in rates), terms, total)
 
+    # the sums of a period are compared with each other, so they share a scale
     scale = integer_scale([rate for rate, _ in found[:objective]])
     rows_of = []
     for index, (rate, limit) in enumerate(found):
@@ -615,6 +626,7 @@ def steps_request(
         measures=rows_of,
         objective=list(range(objective)),
         lower=max(0, scale.below(lower)),
+        # not strict: the start itself must stay allowed
         upper=2**60 if start is None else scale.limit(start.value, strict=False),
         hint=None if start is None else _hint(row, problem, start),
     )

@@ -144,6 +144,7 @@ def solve_model(
         return OrderAnswer(None)
     if status in {"OPTIMAL", "FEASIBLE"}:
         return steps.answer(solver)
+    # CP-SAT has no bound yet
     return OrderAnswer(bound if abs(bound) < 1e18 else request.lower)
 
 
@@ -155,6 +156,7 @@ class OrderModel:
         self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request.allowed]
         for choice in self.mode:
             model.add_exactly_one(choice.values())
+        # by node, 1 at position p if the node is at p or later: a precedence is an implication
         self.after = [self._add_order(v) for v in self.nodes]
         self.tail: dict[int, Any] = {}
         self.used = self._positions()
@@ -198,6 +200,7 @@ class OrderModel:
                 spent = sum(self.inside(v, p) for p in here)
                 on = self.on(v, set(devices))
                 model.add(spent <= on)
+                # a node in the tail keeps its device, but has no position of it
                 model.add(spent + tail >= on)
         cores = set(request.cores)
         used: dict[int, Any] = {}
@@ -241,6 +244,7 @@ class OrderModel:
             [p for p in range(start, min(start + width, count)) if row[p][0] in cores]
             for start in range(0, count, width)
         ]
+        # Without gaps, each order of the loadables has fewer equal descriptions.
         for level, following in pairwise(levels):
             for p in following:
                 self.model.add_bool_or([*(used[q] for q in level), ~used[p]])
@@ -257,6 +261,7 @@ class OrderModel:
             counts[core] = model.new_int_var(0, most, "")
             model.add(counts[core] >= used)
             model.add(counts[core] <= most * used)
+            # the tail is used only if the last level is
             model.add_bool_or([*final, ~used])
             here = {}
             for v in self.nodes:
@@ -288,6 +293,7 @@ class OrderModel:
             for d in devices:
                 before = [] if p == 0 else [carry[p - 1][d]]
                 model.add_bool_or([~carry[p][d], *before, enter[p][d]])
+        # the first device is entered without a change
         changes = sum(sum(e.values()) for e in enter[1:])
         if self.request.max_transitions is not None:
             model.add(changes <= self.request.max_transitions)
