@@ -136,6 +136,7 @@ class _ChainBuilder:
         places = range(caller + 1)
         place = self.cuts[cut]
         rows = [[0.0] * (caller + 1) for _ in places]
+        # all inputs enter, or all outputs leave, at the ends: any number of tensors
         if cut == 0 or cut == len(self.cuts) - 1:
             for border in self.problem.borders:
                 enters, leaves = border.producer == OUTSIDE, border.output
@@ -247,6 +248,7 @@ class _ChainBuilder:
                 for a, b in pairwise(order)
                 if b - a > 1
             ]
+            # halve the longest group, near the middle of its time
             total, a, b = max(sizes)
             before, best = 0.0, (float("inf"), a + 1)
             for i in range(a, b - 1):
@@ -265,6 +267,7 @@ class _ChainBuilder:
         time.
         """
         problem, caller = self.problem, len(self.devices)
+        # the first core stands for all: only borders are chosen here
         devices = [0, problem.cores[0]]
         launch = problem.launch[problem.cores[0]]
         start = sum(launch.load_us) if launch else 0.0

@@ -138,7 +138,9 @@ class JetPack:
     @property
     def possible(self) -> tuple[str, ...]:
         """The TensorRT releases that sources name, oldest first; empty if unknown."""
-        return tuple(sorted((*self.also, self.tensorrt))) if self.tensorrt else ()
+        return (
+            tuple(sorted((*self.also, self.tensorrt), key=parse_version)) if self.tensorrt else ()
+        )
 
 
 @document(frozen=True, eq=False)
@@ -424,6 +426,7 @@ class BoardFile:
                         f"{key!r} is no source of targets/_sources.yaml or of this file's sources",
                     )
         for name, mode in self.power_modes.items():
+            # NVIDIA's modes have one clock for all cores, or different ones (Orin NX 16GB at 10W)
             if self.dla.cores and len(mode.dla) not in {1, self.dla.cores}:
                 fail(f"power_modes.{name}.dla", f"one clock, or one per core ({self.dla.cores})")
 

@@ -72,6 +72,7 @@ def get(name: str) -> Target:
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"}:
         path = data_folder("targets") / f"{name}.yaml"
+        # the name is the user's: only a plain one may become a path
         if not _NAME.fullmatch(name) or not path.is_file():
             named = match_words(name)
             if named is None:
@@ -79,6 +80,7 @@ def get(name: str) -> Target:
             path = data_folder("targets") / f"{named}.yaml"
     elif not path.is_file():
         raise unknown_target(name)
+    # with the time of the last change, so that an edited file is read again
     return _read_target(path.resolve(), path.stat().st_mtime_ns)
 
 
@@ -211,6 +213,7 @@ def _make_mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
         (None in mode.dla, "DLA"),
         (mode.emc is None, "memory"),
     ):
+        # the highest clock is assumed, so the mode must say that
         if unknown:
             warnings.append(f"the {what} clock of this mode is unknown, so the highest is assumed")
     clocks = tuple(_mhz(clock, file.dla.max_mhz) for clock in mode.dla) if cores else ()
