@@ -135,10 +135,12 @@ def assemble(
         engines = with_engine_contention(request, problem, first.modes)
         value = objective_value(options.objective, engines, first.load_us, first.energy_uj)
         value = round(value, DIGITS)
+    # rounded as the value is, or the two could differ by rounding alone
     bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
     slack = _slack_choice(options, value, predicted, optimum)
     if optimum is not None:
+        # the proof is of the optimum; this plan may be worse by the slack
         bound, gap = optimum.bound, optimum.gap
     loadables = tuple(loadable for plan in shown for loadable in plan.loadables)
     builder = builder_groups(
@@ -167,7 +169,11 @@ def assemble(
     unmeasured = {layer.name for layer in shown[0].share.layers if not layer.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
     untimed = (*unknown, *(layer.name for layer in left))
-    whole = measured is not None and measured.fraction == 1 and len(shown) == 1
+    loads = _mean_loads(problem, shown)
+    # of a mix only the first plan's measured part is known
+    known_part = measured if len(shown) == 1 else None
+    whole = known_part is not None and known_part.fraction == 1
+    # nothing is predicted in a plan that is measured whole
     extrapolated = () if whole else find_extrapolations(request, [plan.share for plan in shown])
     return Plan(
         target=model.target.name,
@@ -198,15 +204,13 @@ def assemble(
         ),
         reformats=tuple(reformat for plan in shown for reformat in plan.share.reformats),
         builder=builder,
-        bands=_bands(request, predicted, shown, bool(extrapolated), measured),
+        bands=_bands(request, predicted, loads, bool(extrapolated), known_part),
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
         baselines_keep=check_baselines(request, problem, compared),
         extrapolated=extrapolated,
-        energy=FrameEnergy(
-            options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
-        ),
+        energy=FrameEnergy(options.rate_hz, round(model.idle_uj(loads), DIGITS)),
         slack=slack,
         left=left,
     )
@@ -318,6 +322,7 @@ def _document_plan(
     )
     options = request.options
     running = with_builder_loadables(running, options.max_loadables, options.min_loadable_layers)
+    # after the change of loadables: segments and memory are those that are built
     layers, loadables = running.layers(), running.loadables(number)
     engines = with_engine_contention(request, built.problem, part.placing.modes)
     share = Share(
@@ -385,14 +390,14 @@ def _mean_loads(problem: PlacementProblem, shown: Sequence[_DocumentPlan]) -> li
 def _bands(
     request: PlacementInputs,
     predicted: _Figures,
-    shown: Sequence[_DocumentPlan],
+    busy: Sequence[float],
     extrapolated: bool,
     measured: MeasuredPart | None,
 ) -> dict[str, tuple[float, float]]:
     """Returns the ranges of the predicted figures, by the model's known errors.
 
-    Measured times narrow the ranges in proportion to their share of each device's time; a device's
-    power remains predicted.
+    ``busy`` is each device's work for a frame, in microseconds. Measured times narrow the ranges in
+    proportion to their share of each device's time; a device's power remains predicted.
     """
     band = getattr(request.model, "band", None)
     if band is None:
@@ -401,19 +406,18 @@ def _bands(
     if extrapolated:
         wide = extrapolation().band
         factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
-    busy = [sum(plan.share.share * plan.load_us[d] for plan in shown) for d in range(len(factors))]
-    total = sum(busy)
-    if not total:
+    if not sum(busy):
         if request.network.uncounted:
             return {}
         return {name: (value, value) for name, value in predicted._asdict().items()}
     low, high = _weigh_factors(busy, factors)
+    # back to back the idle power belongs to each device's time, so the band covers it
     idle_uj = 0.0
     if request.options.rate_hz is not None:
         idle_uj = request.model.idle_uj(busy)
     least, most = _scale_range(predicted.energy_uj - idle_uj, low, high)
     energy = (least + idle_uj, most + idle_uj)  # the module's idle time is known
-    if measured and len(shown) == 1:  # for several plans only the first plan's part is known
+    if measured:
         parts = [
             measured.fraction_of["gpu" if name == "GPU" else "dla"] for name in request.devices
         ]
@@ -822,6 +826,7 @@ class RunningPlan:
         """Returns the format in which a loadable writes a border's tensor."""
         border = self.built.problem.borders[b]
         form = chosen.get((b, self._device(border.producer), False))
+        # with several readers the loadable writes its best format (BorderFinder)
         if not form and len(border.consumers) + border.output == 1:
             form = self._free_format(b, border.consumers[0] if border.consumers else OUTSIDE)
         if form:
@@ -847,6 +852,7 @@ class RunningPlan:
         for b, t, w in self.placing.ways:
             ways, border = self.built.ways.get((b, t)), problem.borders[b]
             if ways and ways[w].dla_format:
+                # the goal of a reformat has the loadable's format only if the loadable reads it
                 reads = ways[w].goal[1] == ways[w].dla_format
                 # the other end of the hand-over is the GPU or the caller, device 0
                 core = max(problem.device(m) for pair in border.transfers[t].pairs for m in pair)
@@ -901,6 +907,7 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
         if inside != sorted(v for own in ours for v in own) or len(nodes) != len(ours):
             return running  # a kernel is cut, a loadable is missing, or their number differs
         for group, names in zip(nodes, groups, strict=True):
+            # other loadables than the plan's must keep the user's and the memory's limits, too
             if group not in ours and (len(names) < min_layers or not running.capacity.holds(names)):
                 return running
             pieces.append((core, group))
@@ -908,12 +915,15 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
         return running
     pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
     orders = [
-        _order_pieces(built.problem, pieces, first) for first in range(len(built.problem.devices))
+        # running all that is ready on a device changes devices least; only the first one is open
+        _order_pieces(built.problem, pieces, first)
+        for first in range(len(built.problem.devices))
     ]
     found = [steps for steps in orders if steps]
     if not found:
         return running
     steps = min(found, key=lambda order: (count_transitions(order), len(order)))
+    # the plan's own order is better, and a split build keeps it
     if count_transitions(steps) > count_transitions(placing.steps):
         return running
     return replace(running, placing=replace(placing, steps=steps))
@@ -1010,6 +1020,7 @@ def _compare_groups(
         if frozenset(group) in wanted:
             continue
         parts = sorted({at[name] for name in group if name in at})
+        # all layers of these loadables and no others
         whole = sum(len(ours[i]) for i in parts) == len(group)
         kind = "merged" if whole and len(parts) > 1 else "regrouped"
         found.append(BuilderDifference(plan, core, kind, tuple(parts), _shorten(group)))

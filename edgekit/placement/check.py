@@ -295,6 +295,7 @@ def check_model(
         judgement, cache_notes = _judge_scales(given, loaded, network, judging, bool(lowered))
         scale_notes = list(cache_notes)
     notes += scale_notes
+    # a strongly typed build gets the user's file; implicit INT8 the translated model
     sent = file if is_typed(board, release, precision) else loaded
     parse = _check_parser(sent, file, release, board, plugins)
     # the parser's answer already names the plugins that it refuses
@@ -452,6 +453,7 @@ def _suggest(
             target,
             precision=judgement.precision,
             tensorrt=judgement.tensorrt,
+            # only around layers that break a rule: a check must be quick
             nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
         )
     layers = judged_layers(network, judgement)
@@ -593,6 +595,7 @@ def _resolve_name(
         found = [layer for layer in layers if text in (layer.name, *layer.nodes, *layer.origin)]
         if found:
             return found, "", None
+    # nodes that loading removed: no layer has their name
     removed = places(result.model, result.network)
     for text in spellings:
         if place := removed.get(text):
@@ -617,6 +620,7 @@ def _unknown_name(result: CheckResult, name: str) -> UsageError:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=3, cutoff=0.5)
+    # a short part of a long name is not similar by its letters
     near = near or [text for text in known if name.lower() in text.lower()][:3]
     return UsageError(
         f"there is no {named_things(result.network)} named {name!r}",

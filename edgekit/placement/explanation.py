@@ -372,6 +372,7 @@ def _list_reasons(found: Why, blocked: str) -> list[str]:
         sentences.append(f"it cannot run on {there}: {other.reason}")
     best = {row.device: row for row in reversed(found.costs)}
     if len(best) > 1 and here in best:
+        # by kind of device: DLA0 and DLA1 are no alternatives to each other
         rival = min((d for d in best if d[:3] != here[:3]), default="", key=lambda d: best[d].us)
         if rival:
             sentences.append(
@@ -557,6 +558,7 @@ class PlacementTrials:
         constraints = self._constraints.all
         if not constraints:
             return found
+        # without any constraint: if nothing changes, no single one needs a trial
         free = self._effect(constraints[0], self._constraints.keep_only(frozenset()))
         if not free.moves and not free.gains:
             return found  # no constraint binds
@@ -594,6 +596,7 @@ class PlacementTrials:
         here = next(x.device for x in self._plan.layers if x.name == self._layer)
         change = optimum_value(plan) - self._optimum
         change *= 1 if self._plan.objective == "throughput" else -1
+        # either value may be off by its gap to the bound
         tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
         return Bind(
             kind=kind,
@@ -613,11 +616,17 @@ class PlacementTrials:
         if blocked or not other or len(plan.plans) > 1 or len(plan.layers) > MOST:
             return None
         pins = tuple(
+            # a name may have characters of a glob
             Pin(glob.escape(x.name), other if x.name in self._members else x.device)
             for x in plan.layers
         )
         options = replace(
-            self._query.options, pins=pins, bounds={}, max_transitions=None, min_loadable_layers=1
+            # the move itself is asked for, allowed or not
+            self._query.options,
+            pins=pins,
+            bounds={},
+            max_transitions=None,
+            min_loadable_layers=1,
         )
         try:
             moved = self._place(options)
@@ -698,6 +707,7 @@ def explain_gpu_only(
     own = [
         constraint
         for constraint in constraints.all
+        # dropping a default is no advice, and a plan on the GPU has the GPU
         if not constraint.default and constraint.kind != "gpu"
     ]
     report = progress or (lambda done, total: None)
@@ -719,6 +729,7 @@ def explain_gpu_only(
             found.append((constraint.text, other))
     report(len(own), len(own))
     together = " and ".join(constraint.text for constraint in own)
+    # no constraint alone keeps it off
     named = found or [(together, free)]
     notes = [note for note in plan.notes if note != gpu_best_note(query.options)]
     for text, other in named:

@@ -88,6 +88,7 @@ def _limits(
     limits, objective = solver_bounds(request, cores), request.options.objective
     value = plan_value(optimum)
     if objective == "throughput":
+        # the solver bounds the period
         value = 1e6 / value
     own = {
         METRIC[objective]: value / (1 - allowed)
@@ -96,6 +97,7 @@ def _limits(
         SECOND_METRICS[objective]: _second_figure(chosen) * (1 + allowed),
     }
     for metric, most in own.items():
+        # the solver's energy has no idle part
         known = most - fixed_uj(request, cores) if metric == "energy_uj" else most
         limits[metric] = min(max(known, 1e-6), limits.get(metric, math.inf))
     return limits

@@ -1,9 +1,7 @@
-"""Predicted times of TensorRT's automatic placement and of the GPU alone, for ``check``, without
-the optimiser; the saving of fixing each broken rule; the device changes of an inference.
+"""Predicted times of TensorRT's automatic placement and of the GPU alone; the saving of fixing each
+broken rule; the device changes of an inference.
 
-Fast times of TensorRT's automatic placement and of the GPU alone, by the cost model.
-
-They equal the baselines of a plan, without the optimiser and linear in the layers, so that
+The times equal the baselines of a plan, without the optimiser and linear in the layers, so that
 ``check`` can report them, and also for more layers on the DLA.
 """
 
@@ -12,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import find_candidates
 from edgekit.dla.memory import drop_oversized
@@ -37,10 +34,6 @@ from edgekit_device.protocol.codec import (
     member,
     nullable,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 DIGITS = 6
 CORE = "DLA0"
@@ -237,6 +230,7 @@ class PlacementTimer:
             load[dla] += self._kernel_time(kernel, dla)
         if run_of:
             inside = {i for i, layer in enumerate(layers) if layer.name in run_of}
+            # the price of breaking fused parts is the GPU's
             load[0] += self._regions.broken_us(inside)
         for device, us in enumerate(self._handovers(kernels, on_dla)):
             load[device] += us
@@ -433,6 +427,7 @@ def _predict_fix(
         slower = after > auto_us * (1 + noise(extrapolated=guess))
     accepted, share = sum(group.retained for group in groups), macs_fraction(network, on_dla)
     now = [layer for layer in network.layers if judgement.placed.get(layer.name) == "DLA"]
+    # a first loadable is no loss
     before = max(1, sum(group.retained for group in judgement.candidates))
     more_work = share >= macs_fraction(network, now) + _SHARE
     offer = LATENCY if gain is not None else ""
@@ -511,6 +506,7 @@ def automatic_transitions(network: Network, judgement: Judgement) -> int:
 
 
 def _count_changes(on_dla: list[bool], after: list[set[int]], device: bool) -> int:
+    # Kahn's algorithm with a queue for each device
     missing = [0] * len(on_dla)
     for readers in after:
         for reader in readers:

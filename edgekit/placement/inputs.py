@@ -106,10 +106,12 @@ class LoadableCapacity:
         sram = self._given.get("managed_sram")
         if sram is None or sram >= found.managed_sram:
             return found
+        # TensorRT's pool sizes are powers of two; a smaller size is rounded down
         return replace(found, managed_sram=_power_below(sram))
 
     def holds(self, layers: Sequence[str]) -> bool:
         """Returns True if these layers can be one loadable."""
+        # TensorRT cuts a subgraph where the batch changes ("mismatched batch size")
         if len({self.batch[name] for name in layers}) > 1:
             return False
         sizes = loadable_sizes(self._network, layers, self._target, self._precisions)
@@ -149,12 +151,13 @@ class LoadableCapacity:
             return None
         known = self._known
 
-        def one(nodes: frozenset[int]) -> bool:
+        # the solver asks for the same sets again and again
+        def cached_holds(nodes: frozenset[int]) -> bool:
             if nodes not in known:
                 known[nodes] = self.holds([name for v in sorted(nodes) for name in names[v]])
             return known[nodes]
 
-        return one
+        return cached_holds
 
     def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
         """Returns the pool of weights, whose sizes add up, if its limit can bind."""

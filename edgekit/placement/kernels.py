@@ -58,9 +58,11 @@ def fuse(
         started = head.kind in first and head.formula and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
+            # an output is written to memory: nothing is fused behind it
             if tensor in leaves:
                 continue
             users = consumers.get(tensor, ())
+            # all layers of a gate join, or none: half a gate would read the tensor again
             gate = _gate(users, tensor, consumers, leaves) if len(users) == 2 else []
             same = [x.kind in joining and key(x) == key(layer) for x in gate]
             if len(users) == 1 or (same and all(same)):
@@ -130,6 +132,7 @@ def operations(
     if len(groups) == 1:
         return (kernel,)
     found, after = [], set(kernel.outputs)
+    # from the end, so that the tensors which later operations read are known
     for group in reversed(groups):
         members = [network.layers[i] for i in group]
         written = dict.fromkeys(name for layer in members for name in layer.outputs)

@@ -130,6 +130,7 @@ def prepare(
     if precision == "int8":
         # layers without a scale, as in the verdicts and `check`
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
+        # watts are known by build: one without any INT8 layer draws the power of FP16
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     predicts = CostModel(
@@ -209,6 +210,7 @@ def place(
         )
         request = prepared.request
         if not compared:
+            # equal for every number of cores and every sum
             compared = prepared.baselines
             report(1, 3)
         try:
@@ -223,11 +225,14 @@ def place(
         if options.objective not in ("throughput", "latency"):
             first = solved.parts[0].placing
             energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
+            # compared by what the plan costs as the engines that it is built as
             problem = with_engine_contention(request, built.problem, first.modes)
             value = objective_value(options.objective, problem, first.load_us, energy_uj)
             solved = replace(solved, value=value)
+        # a mix found without a sum gives only the bound (energy_sums)
         if concurrent or len(shared) == 1:
             found.append((replace(request, options=options), built, solved, notes, cores))
+        # on the GPU alone the other problems are the same
         if not request.cores:
             break
     limits = [error for error in refused if error.code != "plan.infeasible"]
@@ -292,6 +297,7 @@ def core_counts(options: Options) -> tuple[int, ...]:
     energy = options.objective == "energy" or "energy_uj" in options.bounds
     if options.rate_hz is None or not energy or options.objective == "throughput":
         return (most,)
+    # without the GPU at least one core
     return tuple(range(most, 0 if not options.gpu else -1, -1))
 
 
@@ -522,6 +528,7 @@ class UserConstraints:
             if ("pin", number) in gone:
                 continue
             held = self._held_layers[number]
+            # without a later pin, an earlier one must not get the layers that the later one held
             exact = [Pin(glob.escape(name), pin.device) for name in held or ()]
             pins += [pin] if held is None else exact
         bounds = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
@@ -537,6 +544,7 @@ class UserConstraints:
             options = replace(options, dla_cores=cores, cores_why="")
         if "max_loadables" in kinds:
             most = max(1, len(self.query.network.layers))
+            # each layer can have a loadable, so this is no limit
             options = replace(options, max_loadables=most)
         if "max_transitions" in kinds:
             options = replace(options, max_transitions=None)
@@ -611,6 +619,7 @@ def find_conflict(
         count += 1
         report(min(count, steps), steps)
         try:
+            # without slack: only the existence of a plan counts
             query.plan(replace(constraints.keep_only(frozenset(retained)), slack=0.0))
         except GateError as error:
             if error.code == _UNDECIDED:
@@ -790,6 +799,7 @@ def pareto_front(
             break
     if not fronts:
         raise GateError("no placement meets the bounds", code="plan.infeasible")
+    # each front is of a number of cores and has its own idle energy
     if len(counts) > 1:
         fronts = _drop_dominated_fronts(fronts, (first, second))
     points = []
@@ -893,6 +903,7 @@ def _join_fronts(
     for prepared, point in found:
         if retained and point.second >= retained[-1][1].second * (1 - APART):
             continue
+        # another front can have a lower bound for the same limit of the second metric
         within = [other.bound for _, other in found if other.second <= point.second]
         retained.append((prepared, point, min(point.first, *within, point.bound)))
     return retained

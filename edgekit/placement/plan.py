@@ -575,6 +575,7 @@ class Plan:
             replace(part, devices=_device_work(self, index))
             for index, part in enumerate(self.plans)
         )
+        # frozen: derived fields can be set only so
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "frame", _frame_times(self))
         object.__setattr__(self, "doubts", doubts(self))
@@ -865,6 +866,7 @@ def objective_band(plan: Plan) -> tuple[float, float] | None:
     """Returns the range of the objective's value by the prediction error; None if unknown."""
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
+        # a period is the inverse of the rate, so the ends change places
         return (1e6 / high, 1e6 / low) if low else None
     return plan.bands.get(PREDICTED_KEYS[plan.objective])
 

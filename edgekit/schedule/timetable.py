@@ -130,10 +130,9 @@ class Workload:
         periods = [chain.period_us for chain in self.chains if chain.period_us is not None]
         if not periods:
             return None
+        # a Fraction is in lowest terms, which this formula needs
         return Fraction(
-            # of fractions in lowest terms
-            math.lcm(*(p.numerator for p in periods)),
-            math.gcd(*(p.denominator for p in periods)),
+            math.lcm(*(p.numerator for p in periods)), math.gcd(*(p.denominator for p in periods))
         )
 
     @cached_property

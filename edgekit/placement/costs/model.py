@@ -248,6 +248,7 @@ class CostModel:
         inside = replace(self, precision=precision, measured=PREDICTED)
         rules, joined = layer_kinds().fusion, layer_kinds().in_loops.joined
         runs = [0.0]
+        # in a loop consecutive pointwise layers are one kernel, which takes as long as its longest
         before = False
         for kernel in fuse(network, rules.heads, rules.tails, lambda _: 0):
             us = inside.predicted_us(network, kernel, "GPU")
@@ -283,6 +284,7 @@ class CostModel:
     def _added_us(self, network: Network, part: LayerKernel, index: int, device: str) -> float:
         """Returns a layer's contribution to an operation: the sum of arithmetic and traffic."""
         layer = network.layers[index]
+        # tensors inside an operation stay on the chip
         names = [name for name in layer.inputs if name in part.inputs]
         if index == part.layers[0]:  # the output would be written without the later layers, too
             names += part.outputs
@@ -344,6 +346,7 @@ class CostModel:
         generation = self.target.dla.generation
         data = self._dla_constants
         found = io_us(tensor.shape, format, precision, direction, generation, data)
+        # the core is not known here: the slower one counts
         return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
 
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
@@ -403,6 +406,7 @@ class CostModel:
         """
         if self.rate_hz is None:
             return self.target.idle_watts * sum(load_us)
+        # an idle core draws no standby power
         cores = sum(us > 0 for us in load_us[1:])
         standby = _standby("GPU") + cores * _standby("DLA0")
         return (self.target.idle_watts + standby) * 1e6 / self.rate_hz

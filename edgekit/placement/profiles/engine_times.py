@@ -93,6 +93,7 @@ class EngineTimes:
             units = {unit for unit, _ in wire.consumers}
             for v in units | ({wire.producer[0]} if wire.producer else set()):
                 near[v].append(w)
+        # coordinate descent: each unit takes its best formats while its neighbours keep theirs
         for _ in range(SWEEPS):
             before = list(self._formats)
             for v, times in enumerate(self._own):
@@ -101,6 +102,7 @@ class EngineTimes:
                     self._formats[v] = formats
                     around = sum(paid for w in near[v] for paid, _ in self._paid(w).values())
                     found.append((us + around, formats != before[v], number, formats))
+                # of equal sums the current formats (False sorts first), so that the sweeps end
                 self._formats[v] = min(found)[-1]
             if self._formats == before:
                 return

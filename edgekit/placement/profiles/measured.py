@@ -229,6 +229,7 @@ class MeasuredTimes:
         even = 1 / len(group.layers)
         share = {i: weights[i] / total if total else even for i in group.layers}
         dla = group.device == "DLA"
+        # a loadable's row includes its launch, which the plan counts by itself
         launch = self._model.launch_us() if dla else 0.0
         variants = tuple(
             (_layouts(v.reads, dla=dla), _layouts(v.writes, dla=dla), max(0.0, v.us - launch))
@@ -247,6 +248,7 @@ class MeasuredTimes:
         best: dict[tuple[object, ...], float] = {}
         for reformat in profile.reformats:
             name = reformat.tensor
+            # the builder's name for the output of a product made from a convolution
             if name not in self._network.tensors and name.endswith(_CONV):
                 name = next(iter(outputs.get(name.removesuffix(_CONV), ())), name)
             tensor = self._network.tensors.get(name)
@@ -720,6 +722,7 @@ def match_rows(
     ranges = [pair for pair in ranges if pair[0].name not in parts]
     groups = [TimedLayers(_device(row, found, network, able), found, row) for row, found in whole]
     taken = {index for group in groups for index in group.layers}
+    # short ranges first: a long one takes only the layers that these leave
     for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):
         within = [i for i in range(start, end + 1) if i not in taken]
         dla = row.device == "DLA"
@@ -831,8 +834,10 @@ def measured_part(
     total += sum(us for us, _ in reformats)
     known += sum(us for us, measured in reformats if measured)
     total += unfused_us
+    # never more than the plan counts
     known += min(unfused_us, costs.pieces_us(device_of, [layer.predicted_us for layer in layers]))
     busy = {"gpu": (total - on_dla, known - known_on_dla), "dla": (on_dla, known_on_dla)}
+    # launches and borders: measured in the proportion of the DLA's layers
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
