@@ -87,6 +87,7 @@ class _Figures(NamedTuple):
         Args:
             unknown: The plan's layers that no time includes.
         """
+        # no time beside unknown layers means that nothing is known, not that it takes no time
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
@@ -143,11 +144,13 @@ def assemble(
         # the proof is of the optimum; this plan may be worse by the slack
         bound, gap = optimum.bound, optimum.gap
     loadables = tuple(loadable for plan in shown for loadable in plan.loadables)
+    # of all plans of a mix: each is an engine of its own
     builder = builder_groups(
         request.network,
         [(plan.share.layers, plan.loadables) for plan in shown],
         options.max_loadables,
     )
+    # of a mix: the plan with the largest share
     measured = measured_part(
         model,
         shown[0].share.layers,
@@ -301,6 +304,7 @@ def find_extrapolations(request: PlacementInputs, shares: Sequence[Share]) -> tu
     on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
     if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
         gates = any(pointwise_function(layer) in rule.gates for layer in network.layers)
+        # a channel shuffle goes through a tensor of more dimensions
         shuffles = any(
             layer.kind == "SHUFFLE"
             and any(len(network.tensors[n].shape) >= rule.shuffle_rank for n in layer.inputs)
@@ -316,6 +320,7 @@ def _document_plan(
 ) -> _DocumentPlan:
     part = solved.parts[number]
     load_us = part.placing.load_us
+    # the smaller of two sums decides the watts by which energies are divided over layers
     energy_uj, watts = request.model.energy(built.problem.devices, load_us)
     running = RunningPlan(
         request.network, request.model, request.capacity, built, part.placing, watts
@@ -372,6 +377,7 @@ def _mix_figures(
     loads = _mean_loads(problem, shown)
     period = problem.period_us(loads)
     return _Figures(
+        # no frame takes longer, whichever plan it takes
         round(max(have["latency_us"] for have in each), DIGITS),
         round(1e6 / period, DIGITS) if period else 0.0,
         round(request.model.energy(problem.devices, loads)[0], DIGITS),
@@ -506,6 +512,7 @@ def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> li
     beside = {reformat.tensor: reformat for reformat in reformats}
     notes = []
     for layer in request.network.layers:
+        # only a plugin can be declared with other formats
         if not declared_formats(layer):
             continue
         saved: dict[str, dict[str, float]] = {}
@@ -635,6 +642,7 @@ def _notes(
     notes = [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
+    # the first reason that applies explains the others
     elif model.precision == "fp32":
         notes.append("FP32 does not run on a DLA: everything runs on the GPU")
     elif not request.cores:
@@ -707,7 +715,8 @@ class RunningPlan:
             device = self.built.problem.devices[step.device]
             for v in step.nodes:
                 layers = [(i, self.network.layers[i]) for i in self.built.kernels[v].layers]
-                cost = self._cost(v)
+                cost = self.built.problem.costs[v][self.placing.modes[v]]
+                assert cost is not None
                 time, energy = cost.load_us[step.device], self._energy(cost)
                 shares = self.model.layer_shares(self.network, self.built.kernels[v], device)
                 for (index, layer), share in zip(layers, shares, strict=True):
@@ -724,11 +733,6 @@ class RunningPlan:
 
     def _energy(self, cost: Cost) -> float:
         return sum(us * watts for us, watts in zip(cost.load_us, self.watts, strict=False))
-
-    def _cost(self, v: int) -> Cost:
-        cost = self.built.problem.costs[v][self.placing.modes[v]]
-        assert cost is not None
-        return cost
 
     def loadables(self, plan: int = 0) -> tuple[PlannedLoadable, ...]:
         """Returns the DLA segments with their memory and border formats, in running order."""
@@ -788,6 +792,7 @@ class RunningPlan:
             if (b, t) in self.built.ways:
                 continue
             cost = problem.borders[b].transfers[t].ways[w]
+            # a broken fusion costs time on one device
             device = max(range(len(problem.devices)), key=lambda d: cost.load_us[d])
             found.append(
                 Unfused(
@@ -913,11 +918,11 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
             pieces.append((core, group))
     if {piece for _, piece in pieces} == {s.nodes for s in placing.steps if s.device}:
         return running
+    # the GPU's nodes one by one: their order joins them to runs again
     pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
+    # running all that is ready on a device changes devices least; only the first one is open
     orders = [
-        # running all that is ready on a device changes devices least; only the first one is open
-        _order_pieces(built.problem, pieces, first)
-        for first in range(len(built.problem.devices))
+        _order_pieces(built.problem, pieces, first) for first in range(len(built.problem.devices))
     ]
     found = [steps for steps in orders if steps]
     if not found:
@@ -945,6 +950,7 @@ def _order_pieces(
         if not ready:
             return ()
         if device not in ready:
+            # nothing more here: to the device with the most work ready
             device = max(ready, key=lambda d: (len(ready[d]), -d))
         for p in ready[device]:
             done.add(p)
@@ -1006,6 +1012,7 @@ def builder_groups(
             count += made
             accepted += len(groups)
             differences += _compare_groups(at, core, ours, groups)
+    # TensorRT's device types name no core: the engine's core is a setting of the builder
     first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
     return BuilderGroups(first, count, accepted, not differences, tuple(differences))
 
@@ -1024,6 +1031,7 @@ def _compare_groups(
         whole = sum(len(ours[i]) for i in parts) == len(group)
         kind = "merged" if whole and len(parts) > 1 else "regrouped"
         found.append(BuilderDifference(plan, core, kind, tuple(parts), _shorten(group)))
+    # the builder keeps the largest groups: others go to the GPU
     missing = set(at) - {name for group in groups for name in group}
     for i, names in enumerate(ours):
         if frozenset(names) not in made and missing & set(names):

@@ -270,6 +270,7 @@ def check_model(
         lowering_note(loaded, release) if lowers and is_typed(board, release, precision) else []
     )
     network = layers_module.layers(loaded, release)
+    # a translated model's own scales decide its precisions
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
     floats = keeps(network) if precision == "int8" else ()
 
@@ -307,11 +308,11 @@ def check_model(
     timer = make_timer(network, placed, board, power_mode=power_mode) if parse.builds else None
     # without a timed layer there is no prediction
     clock = None if timer and network.uncounted and not timer.gpu_only_us else timer
-    word = None
+    nvidia = None
     if parser:
         on_note("asking NVIDIA's parser")
-        word = ask_parser(sent)
-        notes.append(word.note(parse))
+        nvidia = ask_parser(sent)
+        notes.append(nvidia.note(parse))
     on_note("searching for fixes")
     unknown = (
         [f"no prediction for {board.name}: its costs are unknown"]
@@ -319,7 +320,7 @@ def check_model(
         else []
     )
     notes = [*filter(None, (board.mode(power_mode).warning,)), *unknown, *notes]
-    document = _document(loaded, network, placed, board, clock, parse, word, notes, proposes)
+    document = _document(loaded, network, placed, board, clock, parse, nvidia, notes, proposes)
     return CheckResult(document, loaded, network, judgement, board)
 
 
@@ -330,13 +331,14 @@ def _document(
     board: Target,
     clock: PlacementTimer | None,
     parse: Parse,
-    word: ParserResult | None,
+    nvidia: ParserResult | None,
     notes: Sequence[str],
     proposes: bool,
 ) -> Check:
     """Returns the check's document: verdicts, TensorRT's own placement, and fixes."""
     forecast = clock.forecast(judgement.candidates) if clock else None
     if forecast is not None and network.uncounted:
+        # null in the document, not 0 microseconds
         times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
         forecast = replace(forecast, layer_us=times)
     layers, best, together = _suggest(loaded, network, judgement, board, clock, forecast)
@@ -375,7 +377,7 @@ def _document(
         without_slot=lost,
         sparsity=_network_sparsity(network, judgement, board, clock),
         parse=parse,
-        parser=word,
+        parser=nvidia,
         warnings=tuple(warnings),
         modules=checked_modules(network, layers, forecast),
     )

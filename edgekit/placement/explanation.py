@@ -249,6 +249,7 @@ def find_layer(network: Network, name: str) -> Layer:
         UsageError: "layer.unknown": no layer matches; "layer.several": several layers match.
     """
     layers = network.layers
+    # a node can have several layers, of which the layer with its name is meant first
     for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
         found = next((layer for layer in layers if fits(layer)), None)
         if found is not None:
@@ -305,6 +306,7 @@ def _kernel_costs(query: PlacementQuery, plan: Plan) -> KernelCosts:
     prepared = query.prepared()
     request, own = prepared.request, plan.plans[0].predicted or plan.predicted
     others = (0.0,) * len(request.cores[1:])  # cores are alike
+    # the watts that make up the plan's energy depend on its loads (CostModel.energy)
     gpu_us, latency_us = own.gpu_us or 0.0, own.latency_us or 0.0
     load_us = (gpu_us, latency_us - gpu_us, *others)[: len(request.devices)]
     _, watts = request.model.energy(request.devices, load_us)
@@ -370,6 +372,7 @@ def _list_reasons(found: Why, blocked: str) -> list[str]:
             sentences.append(f"on {there} {found.objective} would be {word}{figure} (predicted)")
     elif other.reason and not blocked:
         sentences.append(f"it cannot run on {there}: {other.reason}")
+    # reversed, so that a device's first row stays: its best format
     best = {row.device: row for row in reversed(found.costs)}
     if len(best) > 1 and here in best:
         # by kind of device: DLA0 and DLA1 are no alternatives to each other
@@ -552,6 +555,7 @@ class PlacementTrials:
         found = []
         verdict = self._query.judgement.verdicts[self._layer]
         cores = usable_cores(self._query.options, self._query.target, self._query.precision)
+        # a pin decides before the verdict does
         pinned = any(constraint.kind == "pin" for constraint in self._constraints.all)
         if not verdict.placeable and cores and self._query.options.gpu and not pinned:
             found.append(self._verdict())
@@ -576,7 +580,7 @@ class PlacementTrials:
         """Returns the cost of the DLA's rules: the plan if the DLA could run this kernel."""
         query = self._query
         for name in self._members:
-            query = query.able(name)
+            query = query.allow_on_dla(name)
         rules = [r.rule for r in query.judgement.verdicts[self._layer].reasons]
         constraint = UserConstraint(
             "verdict", "", f"verdict: {', '.join(rules) or 'cannot run on a DLA'}"
@@ -613,6 +617,7 @@ class PlacementTrials:
         This shows the transitions, launches and reformats that its device avoids.
         """
         plan = self._plan
+        # a mix has no single placement to change
         if blocked or not other or len(plan.plans) > 1 or len(plan.layers) > MOST:
             return None
         pins = tuple(
@@ -620,13 +625,9 @@ class PlacementTrials:
             Pin(glob.escape(x.name), other if x.name in self._members else x.device)
             for x in plan.layers
         )
+        # the move itself is asked for, allowed or not
         options = replace(
-            # the move itself is asked for, allowed or not
-            self._query.options,
-            pins=pins,
-            bounds={},
-            max_transitions=None,
-            min_loadable_layers=1,
+            self._query.options, pins=pins, bounds={}, max_transitions=None, min_loadable_layers=1
         )
         try:
             moved = self._place(options)

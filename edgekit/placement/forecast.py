@@ -141,6 +141,7 @@ class PlacementTimer:
         self.model = model
         self._able = able
         self._rules = layer_kinds().fusion
+        # by device and layers: placements of fixes and cuts have most kernels in common
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
@@ -188,7 +189,7 @@ class PlacementTimer:
             {layers[i].name: layer_us[i] for i in sorted(layer_us)},
         )
 
-    def sides(self) -> dict[str, tuple[float, float]]:
+    def times_by_device(self) -> dict[str, tuple[float, float]]:
         """Returns, by layer that a DLA could run, its kernel's time on the GPU and on the DLA."""
         layers = self._network.layers
         fp16 = self.model.fp16_layers
@@ -215,6 +216,7 @@ class PlacementTimer:
         return self._loads[loadables]
 
     def _compute(self, loadables: Sequence[Sequence[str]]) -> _Loads:
+        # from 1: 0 is the GPU's run
         run_of = {name: number for number, names in enumerate(loadables, 1) for name in names}
         layers = self._network.layers
         fp16 = self.model.fp16_layers
@@ -268,6 +270,7 @@ class PlacementTimer:
             inside = [kernels[u] for u in users if on_dla[u]]
             if inside:
                 ways.append(handover.into(name, CALLER, inside)[0])
+            # only beside a plugin: the fitted times of other kernels include the reformat
             on_gpu = {handover.gpu(kernels[u])[0]: True for u in users if plugin[u]}
             converted += self._reformats_us(name, CALLER, on_gpu)
         for v, kernel in enumerate(kernels):
@@ -278,6 +281,7 @@ class PlacementTimer:
                     own = handover.gpu(kernel)[0]
                     if inside:
                         ways.append(handover.into(name, own, inside)[0])
+                    # inside a fused part no tensor is converted
                     fused = all(handover.is_fused(kernel, kernels[u]) for u in users)
                     others: dict[Layout, bool] = {}
                     for u in users:
@@ -365,6 +369,7 @@ def find_fixes(
         if hopeless or not all(reason.fix for reason in reasons.values()):
             continue
         groups.setdefault(rules, []).append(layer.name)
+        # the same rule can have other fixes for other layers
         ways.setdefault(rules, {}).update(dict.fromkeys(reasons[rule].fix for rule in rules))
     auto_us = clock.auto_us(judgement.candidates) if clock is not None else 0.0
     found = [
@@ -413,6 +418,7 @@ def _predict_fix(
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
     mended = _four_dimensions(network, more)
     given = judgement.precisions or judgement.precision
+    # as the builder would form them, with the slots of a core
     groups = find_candidates(mended, ok, judgement.slots, given)
     if clock is not None:
         groups = drop_oversized(mended, groups, clock.target, given)

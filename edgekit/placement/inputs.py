@@ -98,6 +98,7 @@ class LoadableCapacity:
 
     def without_limits(self) -> LoadableCapacity:
         """Returns the capacity without limits, for loadables of a given placement."""
+        # the loadables are given (TensorRT's own placement): no limit decides them
         return _Unlimited(self._network, self._model, Options(), self._precisions)
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:
@@ -162,6 +163,8 @@ class LoadableCapacity:
     def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
         """Returns the pool of weights, whose sizes add up, if its limit can bind."""
         given = self._given.get("global_dram")
+        # Weights add up over layers, so the solver can count them. The other pools need a test
+        # (`fits`).
         limit = self._limits.global_dram if given is None else _power_below(given)
         generation = self._target.dla.layouts
         needs = tuple(
@@ -222,6 +225,7 @@ class PlacementInputs:
     def hybrid(self) -> bool:
         """True if plans can be hybrid engines, whose GPU layers wait for a busy GPU."""
         options = self.options
+        # with no device change allowed, an engine is on one device
         return options.gpu and not options.split and options.max_transitions != 0
 
     @cached_property
@@ -322,6 +326,7 @@ def check_options(options: Options, target: Target) -> None:
     check_objective(options.objective)
     for name, limit in options.bounds.items():
         _require_known("bound", name, BOUNDS)
+        # written so that NaN is refused, too
         if not limit > 0:
             raise UsageError(f"bound {name} is {limit}, it must be above 0", code="plan.bound")
     for pin in options.pins:
@@ -330,6 +335,7 @@ def check_options(options: Options, target: Target) -> None:
         raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
     if options.max_transitions is not None and options.max_transitions < 0:
         raise UsageError("max_transitions must not be negative", code="plan.max_transitions")
+    # as above: NaN is refused
     if options.rate_hz is not None and not options.rate_hz > 0:
         raise UsageError(f"rate_hz is {options.rate_hz}, it must be above 0", code="plan.rate")
     if options.min_loadable_layers < 1:

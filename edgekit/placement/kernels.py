@@ -106,6 +106,7 @@ def _open_kernel_for(
     if layer.kind not in tails or not layer.formula:
         return None
     open_ends = [ends[name] for name in layer.inputs if name in ends]
+    # a kernel has one device and one precision
     fitting = [group for group in open_ends if key(network.layers[group[-1]]) == key(layer)]
     return max(fitting, key=lambda group: group[-1], default=None)
 

@@ -218,6 +218,7 @@ def place(
                 request, prepared.built, prepared.baselines, on_bound, cores=cores
             )
         except GateError as error:
+            # another number of cores or sum can still have a plan
             refused.append(error)
             continue
         fixed = fixed_uj(request, cores)
@@ -237,8 +238,10 @@ def place(
             break
     limits = [error for error in refused if error.code != "plan.infeasible"]
     if not found:
+        # a search without an answer comes first: another problem's "infeasible" proves nothing then
         raise (limits or refused)[0]
     request, built, solved, notes, _ = _best_placed(found)
+    # the best plan can be in any of the problems
     bound = max(proven) if options.objective == "throughput" else min(proven)
     if limits:  # a sum whose search hit a limit has no proof
         bound = math.inf if options.objective == "throughput" else 0.0
@@ -400,7 +403,7 @@ class PlacementQuery:
             baselines_rewritten=plan.baselines,
         )
 
-    def able(self, layer: str) -> PlacementQuery:
+    def allow_on_dla(self, layer: str) -> PlacementQuery:
         """Returns the query with a layer allowed on a DLA core, whatever its verdict."""
         verdicts = dict(self.judgement.verdicts)
         verdicts[layer] = replace(verdicts[layer], ok=True)
@@ -443,6 +446,7 @@ class UserConstraints:
         pins = self.query.options.pins
         held: list[list[str] | None] = []
         taken: set[str] = set()
+        # a later pin wins
         for pin in reversed(pins):
             named = layers_matching(self.query.network, pin.layers)
             retained = [name for name in named if name not in taken]
@@ -456,6 +460,7 @@ class UserConstraints:
         found = []
         for number, pin in enumerate(self.query.options.pins):
             held = self._held_layers[number]
+            # later pins hold all its layers
             if held == []:
                 continue
             layers = tuple(held or layers_matching(self.query.network, pin.layers))
@@ -478,6 +483,7 @@ class UserConstraints:
         period = None if options.rate_hz is None else 1e6 / options.rate_hz
         found = [
             UserConstraint("bound", name, f"rate_hz {options.rate_hz:.10g}")
+            # a rate is a bound on the period, which the user did not write
             if name == "period_us" and limit == period
             else UserConstraint("bound", name, f"bound {name}={limit:.10g}")
             for name, limit in options.bounds.items()
@@ -510,6 +516,7 @@ class UserConstraints:
             found.append(UserConstraint("cores", "", text, default=usual, why=options.cores_why))
         if count and options.dla_cores:
             slots = options.max_loadables
+            # the core's own limit is no wish of the user's
             usual = slots >= min(loadables_per_core(), self.query.judgement.slots)
             text = f"{slots} loadables a core" if usual else f"max_loadables {slots}"
             found.append(UserConstraint("max_loadables", "", text, default=usual))
@@ -630,6 +637,7 @@ def find_conflict(
     # defaults are dropped first, so that the user's own settings remain
     ordered = sorted(constraints.all, key=lambda constraint: not constraint.default)
     try:
+        # without constraints the board or the network itself is the reason
         if not fails(ordered) or fails(()):
             return None
         core, smallest = smallest_conflict(ordered, fails)
@@ -692,6 +700,7 @@ def explain_conflict(
     error.code = "plan.infeasible"
     error.where = f"bounds.{bounds[0].key}" if len(bounds) == 1 else ""
     error.message = conflict.text()
+    # str() of an exception shows its arguments
     error.args = (error.message,)
     error.hint = ease
 
@@ -898,6 +907,7 @@ def _join_fronts(
                     ),
                 )
             )
+    # by the first metric: a point is beaten unless its second is less than all before
     found.sort(key=lambda row: (row[1].first, row[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:

@@ -103,6 +103,7 @@ def problem_from_kernels(
             # without a loadable to hand tensors to, another layout only costs time
             for layout in layouts[:1] if plain or not request.cores else layouts:
                 us = model.kernel_us(network, kernel, "GPU", layout[1])
+                # as if its part stays fused; broken_regions adds the difference
                 us = max(0.0, us - request.regions.saved(kernel))
                 row[modes.gpu(layout, best=layout == layouts[0] and not own)] = _device_cost(
                     0, us, watts
@@ -110,6 +111,8 @@ def problem_from_kernels(
         for device, name in enumerate(names[1:], 1):
             if able[v] and allowed(layers, name):
                 us = model.kernel_us(network, kernel, name)
+                # one mode on a core: formats matter only at a loadable's borders, where ways stand
+                # for them
                 row[modes.core(device)] = _device_cost(device, us, watts)
         rows.append(row)
     borders, tensors, ways, free = BorderFinder(
@@ -493,6 +496,7 @@ def _fusion_savings(
         last_of[whole] = (v, layers)
         # only parts that share a tensor can run as one
         if before and set(kernels[u].outputs) & set(kernel.inputs):
+            # what this part adds to the parts before it, against its own kernel
             prefix = model.kernel_us(network, join(network, before, consumers), name)
             together = model.kernel_us(network, join(network, layers, consumers), name)
             alone = model.kernel_us(network, kernel, name)

@@ -249,7 +249,7 @@ class _Simulation:
             now += step
             for device, (key, before) in list(running.items()):
                 left = before - step * speeds[device]
-                # rounding
+                # rounding can leave a little work
                 if left <= 1e-9:
                     done[key] = (starts[key], now)
                     del running[device]

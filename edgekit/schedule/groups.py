@@ -76,6 +76,7 @@ class _ChainBuilder:
         problem, count = self.problem, len(self.problem.costs)
         opened: list[list[Border]] = [[] for _ in range(count + 1)]
         closed = [0] * (count + 1)
+        # the caller's hand-overs are priced at the ends of the chain alone
         first_possible = 0  # after the last reader of the inputs
         last_possible = count  # before the first writer of the outputs
         for border in problem.borders:
@@ -109,6 +110,7 @@ class _ChainBuilder:
             cost = self.problem.costs[v][mode]
             assert cost is not None
             total += sum(cost.load_us)
+        # transfers within a device: changes of type, and reformats beside a plugin
         return total + self._inside(low, high, device)[0]
 
     def _inside(self, low: int, high: int, device: int) -> tuple[float, float]:
@@ -116,6 +118,7 @@ class _ChainBuilder:
         time = energy = 0.0
         for v in range(low, high):
             for border in self.written[v]:
+                # later readers get the tensor at the group's border
                 users = [u for u in border.consumers if u < high]
                 pairs = {(self.mode[v][device], self.mode[u][device]) for u in users}
                 found = _transfers(border, pairs)
@@ -160,6 +163,7 @@ class _ChainBuilder:
             for b in self.devices:
                 if source is None:
                     continue
+                # readers before this border have the tensor already
                 goals = {self.mode[u].get(b) for u in crossing.consumers if u >= place}
                 pairs = {(source, m) for m in goals if m is not None}
                 rows[a][b] = _transfers(crossing, pairs)[0]
@@ -218,6 +222,7 @@ class _ChainBuilder:
         if not self.problem.pools and self.problem.fits is None:
             return found
         for i in range(len(groups)):
+            # only the shortest run from each group: longer ones contain it
             nodes: list[int] = []
             for j in range(i, len(groups)):
                 if all(groups[j].times_us[c] is None for c in self.problem.cores):

@@ -185,6 +185,7 @@ def _on_core(
 ) -> OwnPlan:
     """Returns a plan that was found for a core, moved to a like core."""
     if built.problem.devices != prepared.request.devices:
+        # the search can have taken a baseline's kernels
         same = prepared.built.kernels == built.kernels
         built = prepared.built if same else build_problem(prepared.request, kernels=built.kernels)
     route, nodes = plan_route(built.problem, placing, devices)
@@ -194,6 +195,7 @@ def _on_core(
 def _drop_repeats(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
     seen = set()
     for plan in plans:
+        # a timetable sees only devices and durations
         key = tuple((task.device, round(task.work_us, 3)) for task in plan.route.tasks)
         if key not in seen:
             seen.add(key)

@@ -231,6 +231,7 @@ def assemble_plans(
         cycle = upper.value
     else:
         cycle = max(end for chain in upper.ends_us for frame in chain for end in frame)
+    # the same places and order without contention
     alone = lower if objective == "period" else simulate(workload, upper) or upper
     networks = tuple(
         NetworkPlan(

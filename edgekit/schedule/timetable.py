@@ -34,7 +34,7 @@ EFFORT = 20.0
 """Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""
 SECONDS = 60.0
 """Wall-clock limit of all searches together, in seconds, for slow machines."""
-_FIRST = 2.0  # effort of the single search, which is enough for most requests
+_FIRST = 2.0  # effort of the first, single search
 _UNITS = 1e9  # approximate units per cycle; least and most units per microsecond:
 _FEWEST, _MOST = 10, 1_000_000
 _EXACT = 1e-7  # relative error of weights
@@ -221,6 +221,7 @@ def frame_tasks(workload: Workload, chain: int, places: Sequence[int]) -> list[D
             task = found[-1]
             found[-1] = DeviceTask(after, task.first, border, task.work_us + time, task.extra_us)
         else:
+            # the first device hands over to itself before its own part
             extra = (launch or 0.0) + (hand if after == 0 and before != 0 else 0.0)
             found.append(DeviceTask(after, border, border, time + extra, extra))
     return found
@@ -367,11 +368,13 @@ def _run_searches(
     answer = solve(first, limit.seconds)
     if answer.status == "infeasible" or answer.proved:
         return answer
+    # the second search starts where the first one ended
     hint = answer.places or hint
     later = replace(scaled.request, hint=hint, workers=4, effort=limit.effort)
     if limit.effort <= _FIRST:
         return answer
     again = solve(later, limit.seconds)
+    # the clock ended the second search: the first one's answer is still valid
     if again.status == "unknown" != answer.status:
         return answer
     return again
@@ -577,6 +580,7 @@ def alone_us(workload: Workload, chain: int) -> float:
     if not own.times_us:
         return routes
     caller = len(workload.devices)
+    # a shortest path over the parts; the places before the next part are the states
     best = {caller: 0.0}
     for part, row in enumerate(own.times_us):
         step = {}

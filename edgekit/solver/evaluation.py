@@ -1,10 +1,9 @@
-"""The cost of a placement: the loads of given modes, and the best way to run them. Also finds
+"""The cost of a placement: the loads of given modes, and the best way to run them. Also merges
 identical cores, so that equivalent placements are searched only once.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +13,11 @@ from edgekit.solver.problem import (
     Cost,
     ExecutionStep,
     Goal,
-    Mode,
     PlacementProblem,
     Placing,
     metrics,
+    swapped_modes,
+    twin_cores,
 )
 from edgekit.solver.program import Expression, Program
 
@@ -231,7 +231,7 @@ def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Pla
         modes: By node, an index into ``problem.modes``.
         goal: The goal; the best transfer ways and running order for it are taken.
     """
-    found, exact = evaluated(problem, modes, goal)
+    found, exact = evaluate_quickly(problem, modes, goal)
     if exact:
         return found
     from edgekit.solver.cpsat.running_order import solve_steps
@@ -246,7 +246,7 @@ def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Pla
     ).placing
 
 
-def evaluated(
+def evaluate_quickly(
     problem: PlacementProblem, modes: Sequence[int], goal: Goal
 ) -> tuple[Placing | None, bool]:
     """Returns the best way to run modes, and True if the search was exhaustive."""
@@ -257,62 +257,6 @@ def evaluated(
         if found and is_better(found, best):
             best = found
     return best, orders.exact
-
-
-def swapped_modes(problem: PlacementProblem, first: int, second: int) -> tuple[int, ...] | None:
-    """Returns each mode's image when two devices are exchanged, or None if a mode has no image."""
-    change = {first: second, second: first}
-    index = {mode: i for i, mode in enumerate(problem.modes)}
-    # equal modes leave open which is the image of which
-    if len(index) < len(problem.modes):
-        return None
-    images = [
-        index.get(Mode(change.get(m.device, m.device), m.reads, m.writes)) for m in problem.modes
-    ]
-    return None if None in images else tuple(i for i in images if i is not None)
-
-
-def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of neighbouring cores that can be exchanged without any difference."""
-    pairs = zip(problem.cores, problem.cores[1:], strict=False)
-    return tuple(pair for pair in pairs if _are_alike(problem, *pair))
-
-
-def _are_alike(problem: PlacementProblem, first: int, second: int) -> bool:
-    image = swapped_modes(problem, first, second)
-    if image is None or image[problem.outside] != problem.outside:
-        return False
-    change = {first: second, second: first}
-
-    def moved(cost: Cost | None) -> Cost | None:
-        if cost is None:
-            return None
-        loads = cost.load_us
-        return replace(cost, load_us=tuple(loads[change.get(d, d)] for d in range(len(loads))))
-
-    if problem.launch[second] != moved(problem.launch[first]):
-        return False
-    turned_speeds = [
-        tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
-    ]
-    if Counter(turned_speeds) != Counter(problem.together):
-        return False
-    for row in problem.costs:
-        if any(row[image[m]] != moved(cost) for m, cost in enumerate(row)):
-            return False
-    for border in problem.borders:
-        # neither the order of a border's transfers nor that of their ways matters
-        plain = Counter((t.pairs, frozenset(t.ways)) for t in border.transfers)
-        turned = Counter(
-            (
-                frozenset((image[a], image[b]) for a, b in t.pairs),
-                frozenset(way for way in map(moved, t.ways) if way is not None),
-            )
-            for t in border.transfers
-        )
-        if plain != turned:
-            return False
-    return True
 
 
 def merge_twin_cores(

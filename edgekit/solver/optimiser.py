@@ -23,11 +23,10 @@ from typing import TypeVar
 from edgekit.errors import UsageError
 from edgekit.solver.evaluation import (
     evaluate,
-    evaluated,
+    evaluate_quickly,
     is_better,
     merge_twin_cores,
     split_over_cores,
-    twin_cores,
 )
 from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
 from edgekit.solver.problem import (
@@ -39,6 +38,7 @@ from edgekit.solver.problem import (
     Placing,
     Units,
     metrics,
+    twin_cores,
 )
 from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
@@ -135,11 +135,12 @@ class _Solver:
             return Optimum(None, INFINITY)
         for modes in (*starts, *self._start_modes()):
             # no CP-SAT for a start: an answer of the quick search is enough
-            self.take(evaluated(self.problem, modes, self.goal)[0])
+            self.take(evaluate_quickly(self.problem, modes, self.goal)[0])
         for way in (self._solve_merged_cores, self._solve_relaxation, self._solve_steps):
-            self._report()
+            if self.progress and self.best is not None:
+                self.progress(self.best.value, self.bound)
             way()
-            if self.done(max(self.close, self.enough)) or self.effort.over:
+            if self.is_proved(max(self.close, self.enough)) or self.effort.over:
                 break
         if self.best is not None:
             return Optimum(self.best, min(self.bound, self.best.value))
@@ -176,7 +177,7 @@ class _Solver:
                 found.append(modes)
         return found
 
-    def done(self, gap: float) -> bool:
+    def is_proved(self, gap: float) -> bool:
         """Returns True if the best placement, or that none exists, is proven to a gap."""
         if self.best is None:
             return self.bound == INFINITY
@@ -204,14 +205,14 @@ class _Solver:
             return
         for placing in split_over_cores(self.problem, self.goal, single_core.best, single[1]):
             self.take(placing)
-        if not self.done(self.close):
+        if not self.is_proved(self.close):
             self.take(evaluate(self.problem, single_core.best.modes, self.goal))
 
     def _solve_relaxation(self) -> None:
         """Solves the relaxation with cuts, which is enough for most goals."""
         gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
         self._search(Relaxation(self.problem, self.goal), gap)
-        if self.goal.weights and self.best and not self.done(self.close):
+        if self.goal.weights and self.best and not self.is_proved(self.close):
             # the tie-breaking costs may be too large against so small a value
             self._search(Relaxation(self.problem, self.goal, ties=False), gap)
 
@@ -236,9 +237,9 @@ class _Solver:
             # first: modes with too small a loadable have no value
             if self._enlarge(model, modes):
                 continue
-            found, exact = evaluated(self.problem, modes, self.goal)
+            found, exact = evaluate_quickly(self.problem, modes, self.goal)
             self.take(found)
-            if self.done(self.close) or not exact or not self._cut(model, modes):
+            if self.is_proved(self.close) or not exact or not self._cut(model, modes):
                 return
 
     def _enlarge(self, model: Relaxation, modes: Sequence[int]) -> bool:
@@ -292,11 +293,6 @@ class _Solver:
         )
         self.bound = max(self.bound, found.bound)
         self.take(found.placing)
-
-    def _report(self) -> None:
-        """Reports the best value and the bound."""
-        if self.progress and self.best is not None:
-            self.progress(self.best.value, self.bound)
 
     def _report_part(self, value: float, bound: float) -> None:
         """Reports a part's progress, with the better of its values and the whole's."""
@@ -435,7 +431,7 @@ class _FrontSearch:
         points = [upper]
         boxes: list[_Box] = []
         width, height = lower.first - upper.first, upper.second - lower.second
-        if self.apart(upper, lower):
+        if self.differ(upper, lower):
             points.append(lower)
             boxes.append((upper, lower))
 
@@ -466,7 +462,7 @@ class _FrontSearch:
         """Returns the two points around the middle of a box, with the boxes left open."""
         middle = (upper.second + lower.second) / 2
         found = self.least(0, {self.names[1]: middle})
-        if found is None or not self.apart(found, lower) or found.first > lower.first:
+        if found is None or not self.differ(found, lower) or found.first > lower.first:
             found = lower
         below: tuple[ParetoPoint | None, list[_Box]] = (None, [])
         if found is not lower:
@@ -474,11 +470,11 @@ class _FrontSearch:
         # strictly better than the point found, or the search would return it
         limit = found.first - APART * abs(found.first)
         above = self.least(1, {self.names[0]: limit})
-        if above is None or not self.apart(upper, above) or above.second > upper.second:
+        if above is None or not self.differ(upper, above) or above.second > upper.second:
             return [below]
         return [below, (above, [(upper, above)])]
 
-    def apart(self, point: ParetoPoint, other: ParetoPoint) -> bool:
+    def differ(self, point: ParetoPoint, other: ParetoPoint) -> bool:
         """Returns True if two points differ by more than the solver's tolerance."""
         return abs(point.first - other.first) > APART * abs(other.first) and abs(
             point.second - other.second
@@ -487,7 +483,7 @@ class _FrontSearch:
     def least(self, which: int, limits: Mapping[str, float]) -> ParetoPoint | None:
         """Returns the point with the least of one metric, and then of the other."""
         metric, other = self.names[which], self.names[1 - which]
-        bounds = self.joined(limits)
+        bounds = self.with_limits(limits)
         best, bound = self.solve(metric, bounds)
         if best is None:
             return None
@@ -495,7 +491,7 @@ class _FrontSearch:
         value = self.value(best, metric)
         # Of the placements with this value the best in the other metric: the others are beaten by
         # it.
-        then, least_bound = self.solve(other, self.joined({**limits, metric: value}), best)
+        then, least_bound = self.solve(other, self.with_limits({**limits, metric: value}), best)
         placing = then or best
         if which == 1:
             bound = least_bound
@@ -505,7 +501,7 @@ class _FrontSearch:
         self.proved = self.proved and optimal
         return ParetoPoint(placing, first, second, min(bound, first), optimal)
 
-    def joined(self, limits: Mapping[str, float]) -> dict[str, float]:
+    def with_limits(self, limits: Mapping[str, float]) -> dict[str, float]:
         found = dict(self.bounds)
         for name, limit in limits.items():
             found[name] = min(limit, found.get(name, math.inf))

@@ -1,7 +1,7 @@
 """A placement problem without its network: the cost of each node on each device, the cost of
 transfers, the constraints, and a placement. Times are in microseconds.
-Also the remaining effort of a search (``Effort``), and the scaling of loads and energies for
-solvers (``Units``).
+Also identical cores (``twin_cores``), the remaining effort of a search (``Effort``), and the
+scaling of loads and energies for solvers (``Units``).
 
 Nodes are kernels of a network, or groups of kernels. Every node gets one mode (a device and the
 tensor formats it reads and writes there). Costs are vectors of loads, so that every objective is a
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -211,6 +212,7 @@ class Goal:
         """Returns the value to minimise; ``load_us`` is by resource."""
         if self.weights is None:
             if not self.shares:
+                # the delay is no device's load
                 return max(load_us[:-1])
             return max(_dot(row, load_us) for row in self.shares)
         total = sum(w * us for w, us in zip(self.weights, load_us, strict=True))
@@ -326,6 +328,62 @@ def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
     return tuple(rows[r][-1] / rows[r][r] for r in range(count))
 
 
+def swapped_modes(problem: PlacementProblem, first: int, second: int) -> tuple[int, ...] | None:
+    """Returns each mode's image when two devices are exchanged, or None if a mode has no image."""
+    change = {first: second, second: first}
+    index = {mode: i for i, mode in enumerate(problem.modes)}
+    # equal modes leave open which is the image of which
+    if len(index) < len(problem.modes):
+        return None
+    images = [
+        index.get(Mode(change.get(m.device, m.device), m.reads, m.writes)) for m in problem.modes
+    ]
+    return None if None in images else tuple(i for i in images if i is not None)
+
+
+def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
+    """Returns pairs of neighbouring cores that can be exchanged without any difference."""
+    pairs = zip(problem.cores, problem.cores[1:], strict=False)
+    return tuple(pair for pair in pairs if _are_alike(problem, *pair))
+
+
+def _are_alike(problem: PlacementProblem, first: int, second: int) -> bool:
+    image = swapped_modes(problem, first, second)
+    if image is None or image[problem.outside] != problem.outside:
+        return False
+    change = {first: second, second: first}
+
+    def moved(cost: Cost | None) -> Cost | None:
+        if cost is None:
+            return None
+        loads = cost.load_us
+        return replace(cost, load_us=tuple(loads[change.get(d, d)] for d in range(len(loads))))
+
+    if problem.launch[second] != moved(problem.launch[first]):
+        return False
+    turned_speeds = [
+        tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
+    ]
+    if Counter(turned_speeds) != Counter(problem.together):
+        return False
+    for row in problem.costs:
+        if any(row[image[m]] != moved(cost) for m, cost in enumerate(row)):
+            return False
+    for border in problem.borders:
+        # neither the order of a border's transfers nor that of their ways matters
+        plain = Counter((t.pairs, frozenset(t.ways)) for t in border.transfers)
+        turned = Counter(
+            (
+                frozenset((image[a], image[b]) for a, b in t.pairs),
+                frozenset(way for way in map(moved, t.ways) if way is not None),
+            )
+            for t in border.transfers
+        )
+        if plain != turned:
+            return False
+    return True
+
+
 class Effort:
     """The remaining effort of a search or of a part; a part also spends the whole's units.
 
@@ -365,14 +423,14 @@ class Effort:
             return True
         if time.monotonic() < self.ends:
             return False
-        self.stopped()
+        self.note_clock()
         return True
 
-    def stopped(self) -> None:
+    def note_clock(self) -> None:
         """Notes that the clock ended the search."""
         self._clocked = True
         if self._whole is not None:
-            self._whole.stopped()
+            self._whole.note_clock()
 
     @property
     def clocked(self) -> bool:
@@ -415,6 +473,7 @@ class Units:
             # the value is a period, a sum of loads
             return cls(load, energy, load)
         base = load if any(goal.weights) else energy
+        # prices of a mix can make values far smaller than the loads that they weigh
         own = _typical_total(problem, lambda cost: goal.value(cost.load_us, cost.energy_uj))
         return cls(load, energy, base + _exponent(math.ldexp(own, base)))
 

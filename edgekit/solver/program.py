@@ -404,7 +404,7 @@ def search_within(
     status = search(solver, model, report)
     effort.spend(units * solver.response_proto.deterministic_time + CALL)
     if solver.wall_time >= 0.99 * seconds:
-        effort.stopped()
+        effort.note_clock()
     return status
 
 

@@ -13,8 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 
-from edgekit.solver.evaluation import state_goal, twin_cores, useful_ways
-from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, PlacementProblem, Transfer
+from edgekit.solver.evaluation import state_goal, useful_ways
+from edgekit.solver.problem import (
+    OUTSIDE,
+    Border,
+    Cost,
+    Effort,
+    Goal,
+    PlacementProblem,
+    Transfer,
+    twin_cores,
+)
 from edgekit.solver.program import Expression, Program, Solution
 
 OBJECTIVE_SCALE = 1e5  # the solvers' tolerances are absolute: costs are scaled to this sum
@@ -149,6 +158,7 @@ class Relaxation:
             for v in nodes:
                 if pool.needs[v]:
                     terms.plus(self.on(v, core), -pool.needs[v] / pool.limit)
+            # a pool that is filled exactly must not need a loadable more by rounding
             self.program.row(terms, low=-1e-9)
         if self.problem.min_size > 1:
             terms = Expression({number: -float(self.problem.min_size)})
@@ -413,6 +423,7 @@ def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
         {problem.device(m) for row in problem.costs for m, cost in enumerate(row) if cost}
     )
     limit = problem.max_transitions
+    # else no order exceeds the limit
     if limit is not None and len(devices) > 1 and limit < len(nodes) - 1:
         if len(devices) == 2:
             _alternating(problem, program, on, nodes, devices, limit)

@@ -20,9 +20,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.errors import GateError
-from edgekit.solver.evaluation import evaluate, swapped_modes, twin_cores
+from edgekit.solver.evaluation import evaluate
 from edgekit.solver.optimiser import minimise
-from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
+from edgekit.solver.problem import (
+    Effort,
+    Goal,
+    PlacementProblem,
+    Placing,
+    swapped_modes,
+    twin_cores,
+)
 from edgekit.solver.program import INFINITY, Expression, Program
 
 ENOUGH = 1e-6  # relative distance to the bound at which the search for plans ends
@@ -121,11 +128,13 @@ def _quicker_mix(
         return sum(placing.load_us)
 
     slowest = max(latency(part.placing) for part in parts)
+    # ascending: the first mix with the rate has the quickest slowest plan
     for most in sorted({latency(column.placing) for column in columns}):
         if most >= slowest * (1 - NOTHING):
             break
         few = [column for column in columns if latency(column.placing) <= most]
         rates, _ = best_rates(lanes, few)
+        # too few frames a second for the slack
         if sum(rates) < least:
             continue
         found = _mixed_by_symmetry(problem, lanes, few, rates, bounds)
@@ -145,6 +154,7 @@ def _search_limit_error() -> GateError:
 
 def _make_lanes(problem: PlacementProblem) -> list[CoreLane]:
     """Returns groups of identical cores; a single lane without a core if there are no cores."""
+    # the GPU is in every plan, whatever its core
     shared = tuple(d for d in range(len(problem.devices)) if d not in problem.cores)
     if not problem.cores:
         return [CoreLane(problem, (), shared)]
@@ -182,6 +192,7 @@ def _known_columns(
     for placing in known:
         used = {problem.device(m) for m in placing.modes} & set(problem.cores)
         for number, lane in enumerate(lanes):
+            # a plan of a mix is on one core
             if len(used) > 1 or not used <= set(lane.cores):
                 continue
             modes = placing.modes
@@ -225,6 +236,7 @@ def _generate_columns(
             found = minimise(lane.problem, goal, effort=effort)
             if found.placing is None and found.bound < INFINITY:
                 unsettled = True
+            # the next plan may come from any lane
             least = min(least, found.bound)
             if found.placing:
                 fresh.append(PlanColumn(number, found.placing, goal))
@@ -287,6 +299,7 @@ def _move_plan(
         return column.placing
     modes = _move_modes(problem, column.placing.modes, lane.cores[0], core)
     weights = list(column.goal.weights or ())
+    # the goal chose the plan's ways; with exchanged weights it chooses the same on this core
     weights[core], weights[lane.cores[0]] = weights[lane.cores[0]], weights[core]
     placing = evaluate(_keep_core(problem, core), modes, Goal(tuple(weights), bounds=bounds))
     assert placing is not None  # the cores are identical

@@ -531,6 +531,7 @@ def find_mode(target: Target, name: str | None = None) -> PowerMode:
     found = modes.get(_plain_mode_name(name))
     if found is not None:
         return found
+    # imported only for the error: quick commands find their mode
     from difflib import get_close_matches
 
     near = get_close_matches(_plain_mode_name(name), list(modes), n=1, cutoff=0.4)

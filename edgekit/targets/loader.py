@@ -90,6 +90,7 @@ def similar_names(name: str) -> list[str]:
     Boards of platform ``jetson`` are first. Similar names share the most words with ``name``, in
     any order; a memory size counts least.
     """
+    # only for errors: a quick command names its board right
     from difflib import get_close_matches
 
     known, lower = names(), name.lower()
@@ -108,6 +109,7 @@ def _sharing_most_words(words: Collection[str], known: Sequence[str]) -> list[st
     """Returns the boards that share the most words with ``words``, which may be misspelt."""
     from difflib import get_close_matches
 
+    # sorted: the order of a set differs between runs
     every = sorted(frozenset[str]().union(*map(_words, known)))
     meant = {near for word in words for near in get_close_matches(word, every, n=1, cutoff=0.75)}
 
@@ -240,5 +242,6 @@ def parse_device(name: object) -> object:
 
     Any other value is returned unchanged.
     """
+    # YAML's true is an int in Python, but no device
     is_name = isinstance(name, str | int) and not isinstance(name, bool)
     return _DEVICES.get(str(name).lower(), name) if is_name else name

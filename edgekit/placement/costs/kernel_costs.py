@@ -122,6 +122,7 @@ def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tu
     """Returns a GPU kernel's possible formats at its borders, its best first."""
     rules = layer_kinds().gpu_formats
     declared = plugin_layouts(layers[0], precision)
+    # a plugin has no other formats than the declared ones
     if declared:
         return declared
     vector = rules.vector.get(precision)
@@ -212,6 +213,7 @@ def gpu_time(work: Any, precision: str, data: GpuConstants) -> Any:
         precision: "int8", "fp16" or "fp32".
         data: The constants of the GPU's architecture.
     """
+    # docs/cost-model.md has the terms; fixed times are clock cycles, nearly
     slower = work.slowdown**data.clock_exponent
     share = data.efficiency[precision] * work.tiles**data.tile_exponent
     share = share * (1 - work.grouped + work.grouped * data.groups)
@@ -465,6 +467,7 @@ def dla_time(work: Any, precision: str, data: DlaConstants) -> Any:
         data: The constants of the DLA's generation.
     """
     few = 1 + data.channel_half * work.few
+    # a depthwise convolution takes as long as one with `grouped_atom` channels
     busy = (work.macs_us * few + work.deep_us * data.grouped_atom[precision]) / data.efficiency[
         precision
     ]

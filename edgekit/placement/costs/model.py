@@ -46,13 +46,13 @@ from edgekit_device.protocol.fields import dla_core
 SUMS = ("dla", "gpu")  # a placement's energy is the smaller sum for these values of ``concurrent``
 # they round the previous kernel's output and scale the next kernel's input: no kernels of their own
 # (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
-_FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
+_QDQ_KINDS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
-def _is_free(network: Network, layer: Layer) -> bool:
+def _joins_neighbour(network: Network, layer: Layer) -> bool:
     """Returns True if a Q/DQ node is a part of its neighbour: not at the network's ends."""
     ends = (*network.inputs, *network.outputs)
-    return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
+    return layer.kind in _QDQ_KINDS and not any(n in ends for n in (*layer.inputs, *layer.outputs))
 
 
 class Measurements:
@@ -120,11 +120,11 @@ class Measurements:
         """Returns True if a kernel's GPU time was measured with its whole fusion on the GPU."""
         return False
 
-    def is_apart(self, layer: int) -> bool:
+    def is_piece(self, layer: int) -> bool:
         """Returns True if a layer of a fused part was timed in pieces, next to a DLA."""
         return False
 
-    def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
+    def breaking_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
         """Returns the extra time of a fused part's timed pieces over the fusion.
 
         Args:
@@ -223,7 +223,7 @@ class CostModel:
         if not network.layers[kernel.layers[0]].formula:
             # unknown, as the plan and the check report (``Network.uncounted``)
             return 0.0
-        if all(_is_free(network, network.layers[i]) for i in kernel.layers):
+        if all(_joins_neighbour(network, network.layers[i]) for i in kernel.layers):
             return 0.0
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
         if network.layers[kernel.layers[0]].bodies:
@@ -245,6 +245,7 @@ class CostModel:
         return float(layer.params.get("trip_count", 1) * max(took))
 
     def _body_us(self, network: Network, kind: str, precision: str) -> float:
+        # a profile's times are by the outer network's layers
         inside = replace(self, precision=precision, measured=PREDICTED)
         rules, joined = layer_kinds().fusion, layer_kinds().in_loops.joined
         runs = [0.0]
@@ -319,6 +320,7 @@ class CostModel:
         """Returns the predicted value of :meth:`reformat_us`, ignoring measurements."""
         if source == goal or len(tensor.shape) == 0 or not tensor.elements:
             return 0.0
+        # many tensors of a network have the same shape
         key = (tensor.shape, source, goal)
         known = self._reformats.get(key)
         if known is None:
@@ -390,6 +392,7 @@ class CostModel:
             active = sum(us * w for us, w in zip(load_us, watts, strict=False))
             return active + self.idle_uj(load_us[: len(devices)]), watts
         found = []
+        # either device may be the one that never works alone: both sums bound the cost of sharing
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
             found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))

@@ -91,9 +91,9 @@ def find_regions(model: CostModel, network: Network, able: Mapping[str, bool]) -
                         network, layer, precision, model.target, model.mode, constants
                     )
                 saved_us[i] = max(0.0, us - fused)
-                if not measured.is_apart(i):
+                if not measured.is_piece(i):
                     price += saved_us[i] + (constants.broken - 1) * us
-        price += measured.apart_us(layers, saved_us)
+        price += measured.breaking_us(layers, saved_us)
         if price:
             parts.append(FusedRegion(layers, price))
     return FusedRegions(tuple(parts), saved_us)

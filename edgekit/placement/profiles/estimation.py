@@ -313,6 +313,7 @@ def estimate(
     ]
     # slower kernels than predicted are no evidence for slower hand-overs
     factor = 1.0 if absolute else scale["GPU"]
+    # EXTRA in order: microseconds of a frame and of a device change (assumed), and two factors
     logs.append(np.log([0.003 * typical, 0.003 * typical, factor, factor]))
     prior = np.concatenate(logs)
     kinds: dict[tuple[str, str], int] = {}
@@ -407,6 +408,7 @@ def posterior(
     now = misfit(mean, weights)
     for _ in range(STEPS if len(rows) else 0):
         slopes = rows * np.exp(mean)
+        # as large as the rows, which are few, and not as the layers squared
         spread = LAYER_ERROR**2 * slopes.T + shared @ (shared.T @ slopes.T)
         both = slopes @ spread
         # for extreme draws, sums exceed the noise so much that rounding would decide

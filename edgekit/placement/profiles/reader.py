@@ -36,6 +36,7 @@ _HINT = (
     "give a verbose build log (trtexec --verbose), trtexec's --exportProfile, a list of "
     '{"name", "timeMs"} or a document of `edgekit bench`'
 )
+# bytes of a JSON file, which is read whole
 _LARGEST = 256 << 20
 _SLOWEST = 1e12  # microseconds; longer than any inference
 _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
@@ -46,6 +47,7 @@ ReadDocument = Callable[[Mapping[str, Any]], Any]
 _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
 _COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
+# The first that a row has: one slow run does not move a median.
 _TIMES = (
     ("medianMs", 1e3),
     ("averageMs", 1e3),
@@ -544,6 +546,7 @@ def bench_rows(
     rows: list[ProfileRow] = []
     notes: list[str] = []
     timed: set[tuple[str, str]] = set()
+    # a CPU's profile has other layers than the board's engine
     nodes = _profiled_layers(measured) if measured.clock == MEASURED else {}
     for segment in _segments(measured, placement):
         names, used = tuple(segment.devices), set(segment.devices.values())

@@ -31,6 +31,7 @@ from edgekit.solver.problem import (
     Transfer,
     Units,
     metrics,
+    twin_cores,
 )
 from edgekit.solver.program import Progress
 
@@ -93,10 +94,10 @@ def solve_steps(
     )
     # The model grows with the number of levels; few find a placement, and a tail may prove it.
     levels = FIRST_LEVELS
-    while search.going:
+    while search.may_continue:
         if search.solve(levels, tail=False):
             break
-        if search.going:
+        if search.may_continue:
             search.solve(levels, tail=True)
         levels *= 2
     found = search.optimum()
@@ -123,7 +124,7 @@ class _Deepening:
         self.effort = effort
 
     @property
-    def going(self) -> bool:
+    def may_continue(self) -> bool:
         """True if the gap is open and effort is left."""
         proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
         open_ = not proven and self.bound < math.inf
@@ -143,7 +144,7 @@ class _Deepening:
         if not row.devices:  # no position: no GPU, and no loadable allowed
             self._prove(None, None)
             return True
-        while self.going:
+        while self.may_continue:
             request, scale = steps_request(
                 problem,
                 self.goal,
@@ -173,7 +174,7 @@ class _Deepening:
             if answer.mode is None or (tail and not exact):
                 break
             steps = execution_steps(problem, answer.mode, answer.position, row)
-            # `fits` is a function that the model cannot state: its answers are excluded one by one
+            # the model cannot state `fits`, and rounded pools may hold more: such sets are excluded
             if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
@@ -221,11 +222,13 @@ def execution_steps(
     """Returns the steps in running order, runs on one device without loadables joined."""
     steps: list[ExecutionStep] = []
     for p in range(len(row.devices)):
+        # a position of several devices (a level's runs, the tail) becomes a step for each change
         here = [v for v, at in enumerate(position) if at == p]
         while here:
             last = steps[-1] if steps else None
             device = problem.device(modes[here[0]])
             if last and last.device not in problem.cores:
+                # stay on the device of the last run, as long as anything is ready there
                 ready = _ready_nodes(problem, modes, here, last.device)
                 device = last.device if ready else device
             run = _ready_nodes(problem, modes, here, device)
@@ -421,64 +424,12 @@ def transfer_clauses(
 
 def exchangeable_cores(problem: PlacementProblem, goal: Goal) -> list[list[int]]:
     """Returns pairs of cores that can be exchanged in any placement without a change."""
-    found = []
-    for first, second in zip(problem.cores, problem.cores[1:], strict=False):
-        if _exchangeable(problem, goal, first, second):
-            found.append([first, second])
-    return found
-
-
-def _exchangeable(problem: PlacementProblem, goal: Goal, first: int, second: int) -> bool:
-    """Returns True if exchanging two devices (and their modes) leaves the problem unchanged."""
-    swap = {first: second, second: first}
-    named = {(mode.device, mode.reads, mode.writes): m for m, mode in enumerate(problem.modes)}
-    image = []
-    for mode in problem.modes:
-        other = named.get((swap.get(mode.device, mode.device), mode.reads, mode.writes))
-        if other is None:
-            return False
-        image.append(other)
-    swapped = {tuple(row[swap.get(d, d)] for d in range(len(row))) for row in problem.shares}
-    if swapped != set(problem.shares):
-        return False
     weights = goal.weights
-    if weights is not None and weights[first] != weights[second]:
-        return False
-    if len(named) < len(problem.modes) or image[problem.outside] != problem.outside:
-        return False
-
-    def turned(cost: Cost | None) -> Cost | None:
-        if cost is None:
-            return None
-        loads = list(cost.load_us)
-        loads[first], loads[second] = loads[second], loads[first]
-        return Cost(tuple(loads), cost.energy_uj)
-
-    def same_transfer(t: Transfer) -> bool:
-        pairs = frozenset((image[a], image[b]) for a, b in t.pairs)
-        return pairs == t.pairs and all(turned(way) == way for way in t.ways)
-
-    def same_transfers(border: Border) -> bool:
-        kinds = {(t.pairs, t.ways) for t in border.transfers}
-        return all(
-            same_transfer(t)
-            or (
-                frozenset((image[a], image[b]) for a, b in t.pairs),
-                tuple(turned(way) for way in t.ways),
-            )
-            in kinds
-            for t in border.transfers
-        ) and len(kinds) == len(border.transfers)
-
-    return (
-        turned(problem.launch[first]) == problem.launch[second]
-        and all(
-            turned(costs[m]) == costs[image[m]]
-            for costs in problem.costs
-            for m in range(len(image))
-        )
-        and all(same_transfers(border) for border in problem.borders)
-    )
+    return [
+        [first, second]
+        for first, second in twin_cores(problem)
+        if weights is None or weights[first] == weights[second]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,6 +482,7 @@ def _levels(problem: PlacementProblem, most: int, others: int) -> int:
         return len(nodes)
     able = [v for v in nodes if any(problem.device(m) in cores for m in _modes(problem, v))]
     sizes = problem.sizes or (1,) * len(problem.costs)
+    # a level has at least one loadable: each of these limits their number
     bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
     if problem.max_loadables is not None:
         bounds.append(problem.max_loadables * len(cores))

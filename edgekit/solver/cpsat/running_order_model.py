@@ -206,6 +206,7 @@ class OrderModel:
         used: dict[int, Any] = {}
         for p, own in enumerate(row[: last + 1 - ends]):
             core = own[0] in cores
+            # runs without loadables cost nothing by themselves
             if not core and not limited:
                 continue
             used[p] = model.new_bool_var("")
@@ -292,6 +293,7 @@ class OrderModel:
             enter.append({d: model.new_bool_var("") for d in devices})
             for d in devices:
                 before = [] if p == 0 else [carry[p - 1][d]]
+                # a device is carried on from the position before, or entered
                 model.add_bool_or([~carry[p][d], *before, enter[p][d]])
         # the first device is entered without a change
         changes = sum(sum(e.values()) for e in enter[1:])
@@ -303,6 +305,7 @@ class OrderModel:
         model = self.model
         ways = [model.new_bool_var("") for _ in range(transfer.ways)]
         for producer, writes, consumer, reads in transfer.clauses:
+            # a way is taken unless one of the two ends is in a mode that needs none
             clause = list(ways)
             for v, modes in ((producer, writes), (consumer, reads)):
                 if v >= 0:
@@ -325,6 +328,7 @@ class OrderModel:
     def _goal(self) -> None:
         model, request = self.model, self.request
         for first, twin in request.twins:
+            # symmetry: of two exchanged placements only one is searched
             model.add(self.count[first] >= self.count[twin])
         sums = self.sums()
         self.limit(sums)
