@@ -24,6 +24,7 @@ from edgekit.placement.costs.kernel_costs import (
     pointwise_function,
 )
 from edgekit.placement.costs.model import CostModel, contention_table
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.inputs import LoadableCapacity, PlacementInputs
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
@@ -69,7 +70,6 @@ from edgekit_device.protocol.fields import dla_core
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
-DIGITS = 6  # of microseconds and microjoules in a plan
 SHOWN = 5  # names in a difference
 
 

@@ -279,6 +279,7 @@ def _crossing_elements(network: Network, order: Sequence[Layer]) -> list[int]:
     for reader in network.layers:
         at = place.get(reader.name, len(order))
         for name in reader.inputs:
+            # a tensor crosses each place between its writer and its last reader
             last[name] = max(last.get(name, 0), at)
     crossing = [0] * (len(order) + 2)
     for number, layer in enumerate(order):

@@ -32,6 +32,7 @@ from edgekit.network.model import Layer, Model, Network
 from edgekit.placement.assembly import gpu_best_note
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import FusedRegions
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.inputs import PinImpossible, usable_cores
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.placing import (
@@ -59,7 +60,6 @@ from edgekit.solver.problem import OUTSIDE, Border
 from edgekit.text import PYTORCH, counted, listed
 from edgekit_device.protocol.codec import document
 
-DIGITS = 6
 MOST = 1500  # maximum layers of a network for pinning each layer
 SAME = 1e-9  # relative; smaller differences count as equal
 OnProgress = Callable[[int, int], None]

@@ -61,6 +61,7 @@ def reduce_loadables(
     if 0 < len(optimum.loadables) < len(chosen.loadables) and _keeps_limits(
         optimum, chosen, allowed
     ):
+        # the optimum itself can have fewer loadables than the choice within the slack
         best = optimum
     for request, built, solved, notes, cores in found:
         limits = _limits(request, optimum, chosen, allowed, cores)

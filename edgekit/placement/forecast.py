@@ -35,7 +35,7 @@ from edgekit_device.protocol.codec import (
     nullable,
 )
 
-DIGITS = 6
+DIGITS = 6  # decimals of microseconds and microjoules in documents
 CORE = "DLA0"
 
 #: Kernels, True for each kernel on the DLA, and the loads of GPU and DLA in microseconds.

@@ -39,6 +39,7 @@ def translate(
         return None, ""
     from edgekit.quantize.qdq.to_implicit import from_qdq
 
+    # without a DLA the GPU reads Q/DQ nodes itself
     if not supports_dla(target, tensorrt) or reads_qdq(target, tensorrt):
         return None, ""
     try:

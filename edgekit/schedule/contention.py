@@ -51,6 +51,7 @@ def under_contention(
         if ran is not None:
             best = _keep_better(workload, objective, best, ran)
         used = workload.used(last.places)
+        # one device alone has no contention, and known places give the same times again
         if len(used) < 2 or last.places in seen or round_ == _ROUNDS - 1:
             break
         seen.add(last.places)

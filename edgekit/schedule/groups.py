@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from edgekit.solver.loadables import fits
 from edgekit.solver.problem import OUTSIDE, Border, PlacementProblem
 
 # weight of a GPU microsecond relative to a DLA core's
@@ -192,8 +193,8 @@ class _ChainBuilder:
         """Returns the time of adjacent nodes by device, None on a core that cannot hold them."""
         own = [self._time(low, high, d) for d in self.devices]
         if any(own[d] is not None for d in self.problem.cores):
-            fits = self._fits(range(low, high))
-            own = [us if fits or d not in self.problem.cores else None for d, us in enumerate(own)]
+            whole = fits(self.problem, range(low, high))
+            own = [us if whole or d not in self.problem.cores else None for d, us in enumerate(own)]
         return own
 
     def _able(self, low: int, high: int) -> bool:
@@ -211,12 +212,6 @@ class _ChainBuilder:
             found.append(j)
         return found
 
-    def _fits(self, nodes: Sequence[int]) -> bool:
-        problem = self.problem
-        if any(sum(pool.needs[v] for v in nodes) > pool.limit for pool in problem.pools):
-            return False
-        return problem.fits is None or problem.fits(frozenset(nodes))
-
     def _too_large(self, groups: Sequence[KernelGroup]) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         if not self.problem.pools and self.problem.fits is None:
@@ -228,7 +223,7 @@ class _ChainBuilder:
                 if all(groups[j].times_us[c] is None for c in self.problem.cores):
                     break
                 nodes += groups[j].nodes
-                if not self._fits(nodes):
+                if not fits(self.problem, nodes):
                     while found and found[-1][1] >= j:
                         found.pop()  # the new run is shorter
                     found.append((i, j))

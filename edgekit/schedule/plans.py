@@ -10,7 +10,8 @@ from dataclasses import replace
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
 from edgekit.network.model import Network
-from edgekit.placement.assembly import DIGITS, assemble, max_pool_bytes
+from edgekit.placement.assembly import assemble, max_pool_bytes
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.placing import Prepared
 from edgekit.placement.plan import Options, Plan, pool_bytes
 from edgekit.placement.problem import BuiltProblem

@@ -300,6 +300,7 @@ def split_over_cores(
     own = [i for i, step in enumerate(single.steps) if step.device == core]
     slots = problem.max_loadables
     extra = 0 if slots is None else max(0, len(own) - slots)
+    # each window of neighbouring loadables; without extra loadables the placement as it is
     for first in range(len(own) - extra + 1 if extra else 1):
         moved = set(own[first : first + extra])
         modes = list(single.modes)

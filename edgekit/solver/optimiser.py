@@ -248,6 +248,7 @@ class _Solver:
             return False
         devices = [self.problem.device(m) for m in modes]
         small = list(too_small(self.problem, self.reach, devices))
+        # on every core: exchanging cores does not make the loadable larger
         for v, border, near in small:
             for core in self.problem.cores:
                 model.require_size(core, v, border, near)

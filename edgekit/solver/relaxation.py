@@ -363,6 +363,8 @@ class TransferRows:
                 among = frozenset[int]().union(*(free[i] for i in chosen))
                 if len(among) == len(columns):
                     continue
+                # all producer's modes without a further free mode: the row is stronger, and others
+                # repeat it
                 whole = frozenset(i for i in paying if free[i] <= among)
                 if whole in seen:
                     continue
@@ -444,6 +446,7 @@ def _alternating(
     runs = {v: program.variable(float(limit)) for v in nodes}
     first, second = devices
     for v in nodes:
+        # run 0 is on the device that begins: a node on the other one is in run 1 or later
         terms = Expression({runs[v]: 1.0}).plus(on(v, second), -1.0).plus(begins)
         program.row(terms, low=0.0)
         terms = Expression({runs[v]: 1.0}).plus(on(v, first), -1.0).plus(begins, -1.0)
@@ -452,6 +455,7 @@ def _alternating(
         for u in problem.predecessors[v]:
             program.row(Expression({runs[v]: 1.0, runs[u]: -1.0}), low=0.0)
             for device in devices:
+                # an edge to the other device leads into a later run
                 terms = Expression({runs[v]: 1.0, runs[u]: -1.0})
                 program.row(terms.plus(on(v, device), -1.0).plus(on(u, device)), low=0.0)
 
@@ -489,6 +493,7 @@ def _numbered(
             if run < count - 1:
                 inside.plus(steps[run], -1.0)
             for d in devices:
+                # a node of this run decides the run's device
                 terms = Expression().plus(inside).plus(on(v, d))
                 terms.add(chosen[run][d], -1.0)
                 program.row(terms, high=1.0)

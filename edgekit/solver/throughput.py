@@ -343,6 +343,7 @@ def _mix_within_slots(
         _balance_columns(lanes, columns, bounds, effort)
         chosen = choose_plans(lanes, columns, slots)
     tried: list[PlanColumn] = []
+    # plans for the slots that each chosen plan leaves on its core
     for _ in range(ALTERNATIONS):
         if sum(rate for _, _, rate in chosen) >= bound * (1 - SHARING_GAP):
             break

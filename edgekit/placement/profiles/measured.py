@@ -18,6 +18,7 @@ from edgekit.placement.costs.constants import layer_kinds
 from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
 from edgekit.placement.costs.model import CostModel, Measurements
 from edgekit.placement.costs.regions import attention_parts
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.kernels import LayerKernel, fuse, join
 from edgekit.placement.plan import MeasuredPart
 from edgekit.placement.profiles.engine_graph import nodes_between
@@ -39,7 +40,6 @@ USUALLY_MATCHED = 0.8
 _ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _CONV = "_conv_out"
 _FOREIGN, _BETWEEN = "{ForeignNode[", "..."
-DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from edgekit.solver.cpsat.running_order_model import (
     TransferRequest,
     solve_model,
 )
+from edgekit.solver.loadables import fits
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -257,24 +258,17 @@ def broken_sets(problem: PlacementProblem, steps: Sequence[ExecutionStep]) -> li
     """Returns smallest sets of nodes that share a loadable but do not fit into one."""
     found: list[list[int]] = []
     for step in steps:
-        if step.device not in problem.cores or fits_one_loadable(problem, frozenset(step.nodes)):
+        if step.device not in problem.cores or fits(problem, step.nodes):
             continue
         # two orders of removal find different sets, which together exclude more
         for order in (step.nodes, step.nodes[::-1]):
             core_nodes = frozenset(step.nodes)
             for v in order:
-                if not fits_one_loadable(problem, core_nodes - {v}):
+                if not fits(problem, sorted(core_nodes - {v})):
                     core_nodes -= {v}
             if sorted(core_nodes) not in found:
                 found.append(sorted(core_nodes))
     return found
-
-
-def fits_one_loadable(problem: PlacementProblem, nodes: frozenset[int]) -> bool:
-    """Returns True if nodes can form a loadable; the model's rounded pool limits may allow more."""
-    return all(
-        math.fsum(pool.needs[v] for v in nodes) <= pool.limit * (1 + 1e-9) for pool in problem.pools
-    ) and (problem.fits is None or problem.fits(nodes))
 
 
 def with_loads(

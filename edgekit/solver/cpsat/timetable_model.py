@@ -279,6 +279,7 @@ class _Variables:
             for size, a, b in zip(sizes, before, after, strict=True):
                 model.add(b >= a + size)
         if self.request.hyper is not None:
+            # the next cycle's first frame follows this cycle's last
             for size, a, b in zip(sizes, starts[-1], starts[0], strict=True):
                 model.add(b + self.request.hyper >= a + size)
         self.ends.append(ends)
@@ -404,6 +405,7 @@ class _Variables:
                 model.add(value >= self._total(d))
         elif goal == "end":
             for ends in self.ends:
+                # a makespan has a single frame of each network
                 model.add(value >= ends[0])
             for d in self.devices:
                 model.add(value >= self._total(d))
