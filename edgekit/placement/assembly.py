@@ -87,7 +87,7 @@ class _Figures(NamedTuple):
         Args:
             unknown: The plan's layers that no time includes.
         """
-        # no time beside unknown layers means that nothing is known, not that it takes no time
+        # without any time beside unknown layers the cost is unknown, not zero
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
@@ -176,7 +176,7 @@ def assemble(
     # of a mix only the first plan's measured part is known
     known_part = measured if len(shown) == 1 else None
     whole = known_part is not None and known_part.fraction == 1
-    # nothing is predicted in a plan that is measured whole
+    # a plan that is measured whole has no predictions
     extrapolated = () if whole else find_extrapolations(request, [plan.share for plan in shown])
     return Plan(
         target=model.target.name,
@@ -950,7 +950,7 @@ def _order_pieces(
         if not ready:
             return ()
         if device not in ready:
-            # nothing more here: to the device with the most work ready
+            # this device has no ready work: change to the device with the most
             device = max(ready, key=lambda d: (len(ready[d]), -d))
         for p in ready[device]:
             done.add(p)

@@ -151,7 +151,7 @@ def cuts(
     metric, least = METRIC[objective], 1 - noise()
     timed = list[_Beginning]()
     for layers, ends in _parts(network, model, largest):
-        # timed as one loadable; _cut counts the real ones
+        # timed as one loadable; _cut counts the real loadables
         whole = LoadableCandidate(tuple(layer.name for layer in layers), True, "")
         have = _figures(clock, [whole], hybrid=False)
         timed.append(_Beginning(layers, ends, macs_fraction(network, layers), have))
@@ -296,7 +296,7 @@ def _ends(network: Network, layers: Sequence[Layer]) -> tuple[str, ...]:
     read = {n for layer in network.layers if layer.name not in inside for n in layer.inputs}
     read.update(network.outputs)
     written = [name for layer in layers for name in layer.outputs]
-    # a layer may read a view (a reshape that costs nothing) that is no tensor of the file
+    # a layer may read a view (a free reshape) that is no tensor of the file
     return tuple(network.views.get(name, name) for name in written if name in read)
 
 

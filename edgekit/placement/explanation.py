@@ -562,7 +562,7 @@ class PlacementTrials:
         constraints = self._constraints.all
         if not constraints:
             return found
-        # without any constraint: if nothing changes, no single one needs a trial
+        # all constraints dropped: if the plan is the same, none of them binds
         free = self._effect(constraints[0], self._constraints.keep_only(frozenset()))
         if not free.moves and not free.gains:
             return found  # no constraint binds

@@ -94,7 +94,7 @@ class LoadableCapacity:
         self._given = dict(options.pools or {})
         self._limits = replace(pool_limits(model.target), **self._given)
         self.batch = {layer.name: loadable_batch(layer, network) for layer in network.layers}
-        self._known: dict[frozenset[int], bool] = {}
+        self._fits_known: dict[frozenset[int], bool] = {}
 
     def without_limits(self) -> LoadableCapacity:
         """Returns the capacity without limits, for loadables of a given placement."""
@@ -150,7 +150,7 @@ class LoadableCapacity:
         everything = [name for own, ok in zip(names, able, strict=True) if ok for name in own]
         if not everything or self.holds(everything):
             return None
-        known = self._known
+        known = self._fits_known
 
         # the solver asks for the same sets again and again
         def cached_holds(nodes: frozenset[int]) -> bool:

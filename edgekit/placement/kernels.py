@@ -58,7 +58,7 @@ def fuse(
         started = head.kind in first and head.formula and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
-            # an output is written to memory: nothing is fused behind it
+            # an output is written to memory: no layer is fused behind it
             if tensor in leaves:
                 continue
             users = consumers.get(tensor, ())

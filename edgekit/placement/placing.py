@@ -130,7 +130,7 @@ def prepare(
     if precision == "int8":
         # layers without a scale, as in the verdicts and `check`
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
-        # watts are known by build: one without any INT8 layer draws the power of FP16
+        # watts are known by build: without any INT8 layer it draws the power of FP16
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     predicts = CostModel(
@@ -238,7 +238,7 @@ def place(
             break
     limits = [error for error in refused if error.code != "plan.infeasible"]
     if not found:
-        # a search without an answer comes first: another problem's "infeasible" proves nothing then
+        # a search without an answer comes first: another problem's "infeasible" is no proof
         raise (limits or refused)[0]
     request, built, solved, notes, _ = _best_placed(found)
     # the best plan can be in any of the problems

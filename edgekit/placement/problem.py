@@ -65,7 +65,7 @@ def find_oversized(request: PlacementInputs, built: BuiltProblem) -> dict[str, V
         names = [request.network.layers[i].name for i in kernel.layers]
         able = request.cores and all(request.able[name] for name in names)
         row = built.problem.costs[v]
-        # a layer with a mode on a core fits; one that no core may run is refused for another reason
+        # a layer with a mode on a core fits; without an allowed core, memory is not the reason
         if not able or any(cost and built.problem.device(m) for m, cost in enumerate(row)):
             continue
         if all(request.pins.get(name) == "GPU" for name in names):
@@ -111,8 +111,8 @@ def problem_from_kernels(
         for device, name in enumerate(names[1:], 1):
             if able[v] and allowed(layers, name):
                 us = model.kernel_us(network, kernel, name)
-                # one mode on a core: formats matter only at a loadable's borders, where ways stand
-                # for them
+                # one mode on a core: formats matter only at a loadable's borders, where ways
+                # represent them
                 row[modes.core(device)] = _device_cost(device, us, watts)
         rows.append(row)
     borders, tensors, ways, free = BorderFinder(

@@ -189,7 +189,7 @@ def baseline_within_request(
         fits=request.capacity.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
     )
     bounds = dict(options.bounds)
-    # the solver's energy is only one of the two sums
+    # the solver knows a single sum of the two
     if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
         return None
     # one plan for all frames

@@ -182,7 +182,7 @@ def simulate(
     ran = runs.through(_CYCLES)
     for cycle in range(1, _CYCLES):
         before, after = runs.table(ran, cycle - 1), runs.table(ran, cycle)
-        # Frames can pile up slowly: a late cycle must be the same. The last one has no next cycle
+        # Frames can pile up slowly: a late cycle must be the same. The last has no next cycle
         # beside it.
         if _same_times(before, after) and _same_times(after, runs.table(ran, _CYCLES - 2)):
             return after
@@ -241,7 +241,7 @@ class _Simulation:
                 heads[device] += 1
                 starts[key] = now
                 running[device] = (key, self.tasks[chain][number].work_us)
-            # nothing runs and no arrival is awaited: all is done
+            # no task runs and no arrival is awaited: all is done
             if not running and wait == float("inf"):
                 return done
             # speeds change only when a task starts or ends

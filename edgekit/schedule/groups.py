@@ -217,7 +217,7 @@ class _ChainBuilder:
         if not self.problem.pools and self.problem.fits is None:
             return found
         for i in range(len(groups)):
-            # only the shortest run from each group: longer ones contain it
+            # only the shortest run from each group: longer runs contain it
             nodes: list[int] = []
             for j in range(i, len(groups)):
                 if all(groups[j].times_us[c] is None for c in self.problem.cores):
@@ -267,7 +267,7 @@ class _ChainBuilder:
         time.
         """
         problem, caller = self.problem, len(self.devices)
-        # the first core stands for all: only borders are chosen here
+        # the first core represents all: only borders are chosen here
         devices = [0, problem.cores[0]]
         launch = problem.launch[problem.cores[0]]
         start = sum(launch.load_us) if launch else 0.0

@@ -71,7 +71,7 @@ class NetworkAlone:
         self._priced: dict[tuple[float, int], PricedLoad] = {}
         refusal: GateError | None = None
         for objective, metric in _METRICS.items():
-            # a form without any placement excludes nothing
+            # infinite: a form without any placement does not lower the minimum
             proved = dict.fromkeys(map(id, forms), math.inf)
             for form, alike in self._groups:
                 try:
@@ -167,7 +167,7 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
             "pin to DLA instead of to a core, or set build.mode: split",
             BindingLimit("placement"),
         )
-    # without a pin to one of them, cores differ only in name: one is solved for all
+    # without a pin to one of them, cores differ only in name: the first is solved for all
     named = any(dla_core(device) is not None for device in request.pins.values())
     groups = [[prepared] for prepared in each] if named else [each]
     return groups if one_core else [[whole], *groups]

@@ -374,7 +374,7 @@ def _run_searches(
     if limit.effort <= _FIRST:
         return answer
     again = solve(later, limit.seconds)
-    # the clock ended the second search: the first one's answer is still valid
+    # the clock ended the second search: the first answer is still valid
     if again.status == "unknown" != answer.status:
         return answer
     return again
@@ -638,7 +638,7 @@ def _first_gaps(
             row.append(start)
             now = start + task.work_us
             phase = start % period
-            # work over the end of a period goes on at the beginning of the next one
+            # work over the end of a period goes on at the beginning of the next period
             first = min(task.work_us, period - phase)
             busy[task.device].append((phase, phase + first))
             if first < task.work_us:

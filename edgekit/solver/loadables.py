@@ -171,7 +171,7 @@ class _LabelSearch:
                 self.exact = False
                 # a beam of the labels with the most finished nodes
                 following = sorted(following, key=lambda x: (-x.done.bit_count(), x.counts))[:50]
-            # a label can be beaten by one that came later in its layer
+            # a label can be beaten by a later label of its layer
             layer = [label for label in following if label in self.undominated[self._key(label)]]
         return _drop_dominated(ends), self.exact
 
@@ -230,7 +230,7 @@ class _LabelSearch:
     def _turns(self, label: _Label) -> Sequence[int]:
         """Returns the devices to try next: a ready device without loadables first if it is free."""
         if self.blind:
-            # transitions do not count here, so that these nodes cost nothing and may free others
+            # transitions do not count here, so these nodes are free and may make others ready
             for device in self.devices:
                 if device not in self.problem.cores and self.graph.ready(label.done, device):
                     return (device,)

@@ -263,7 +263,7 @@ class _Solver:
         total = _fewest_loadables(problem, devices)
         if not cores or total is None:
             return False
-        # the relaxation counts as many, so a cut would exclude nothing
+        # the relaxation already counts as many: no cut is needed
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
         # The fewer nodes force the number, the more placements the cut excludes.

@@ -296,7 +296,7 @@ def solve_shares(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, 
         corner = _solve_equations([[*row, value] for row, value in chosen])
         if corner is None or min(corner) < -_ROUNDING:
             continue
-        # the chosen constraints meet here, but another one is broken
+        # the chosen constraints meet here, but the point breaks another constraint
         if any(_dot(row, corner) > 1 + _ROUNDING for row in together):
             continue
         # rounded, as other constraints may give the same corner with other rounding errors

@@ -446,7 +446,7 @@ def _alternating(
     runs = {v: program.variable(float(limit)) for v in nodes}
     first, second = devices
     for v in nodes:
-        # run 0 is on the device that begins: a node on the other one is in run 1 or later
+        # run 0 is on the device that begins: a node on the other is in run 1 or later
         terms = Expression({runs[v]: 1.0}).plus(on(v, second), -1.0).plus(begins)
         program.row(terms, low=0.0)
         terms = Expression({runs[v]: 1.0}).plus(on(v, first), -1.0).plus(begins, -1.0)

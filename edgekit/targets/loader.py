@@ -215,7 +215,7 @@ def _make_mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
         (None in mode.dla, "DLA"),
         (mode.emc is None, "memory"),
     ):
-        # the highest clock is assumed, so the mode must say that
+        # the highest clock is assumed, so the mode needs a warning
         if unknown:
             warnings.append(f"the {what} clock of this mode is unknown, so the highest is assumed")
     clocks = tuple(_mhz(clock, file.dla.max_mhz) for clock in mode.dla) if cores else ()

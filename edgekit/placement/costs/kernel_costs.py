@@ -467,7 +467,7 @@ def dla_time(work: Any, precision: str, data: DlaConstants) -> Any:
         data: The constants of the DLA's generation.
     """
     few = 1 + data.channel_half * work.few
-    # a depthwise convolution takes as long as one with `grouped_atom` channels
+    # a depthwise convolution takes the time of a full one with `grouped_atom` channels
     busy = (work.macs_us * few + work.deep_us * data.grouped_atom[precision]) / data.efficiency[
         precision
     ]

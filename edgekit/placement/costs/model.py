@@ -392,7 +392,7 @@ class CostModel:
             active = sum(us * w for us, w in zip(load_us, watts, strict=False))
             return active + self.idle_uj(load_us[: len(devices)]), watts
         found = []
-        # either device may be the one that never works alone: both sums bound the cost of sharing
+        # either device may never work alone: both sums bound the cost of sharing
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
             found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))

@@ -373,7 +373,7 @@ def _class_ratios(
     sums = {name: [0.0, 0.0] for name in CLASSES}
     for timing in evidence:
         names = {name for name, _, _ in timing.layers}
-        # a sum over both devices does not tell which one is off
+        # a sum over both devices leaves open which device is off
         if len(names) == 1 and timing.us > 0:
             name = names.pop()
             predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in timing.layers]))

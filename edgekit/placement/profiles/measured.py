@@ -307,7 +307,7 @@ def _texts(profile: Profile, device: str) -> set[str]:
 
 def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
     found = set()
-    # the text alone does not tell: linear is DLA_LINEAR at a loadable
+    # the text depends on the device: linear is DLA_LINEAR at a loadable
     if text in on_dla:
         found.add(parse_layout(text, dla=True))
     if text in on_gpu or text not in on_dla:
@@ -656,7 +656,7 @@ def check_origin(profile: Profile, model: CostModel) -> None:
     target = model.target
     log, timings = profile.log, profile.timings
     boards = []
-    # a log has no name of a board: compute capability and SMs tell boards and power modes apart
+    # a log has no name of a board: compute capability and SMs distinguish them
     if log and log.compute_capability and target.compute_capability:
         boards.append((log.compute_capability, target.compute_capability, "compute capability"))
     if timings and timings.sms and model.mode.gpu_sms:

@@ -206,7 +206,7 @@ class OrderModel:
         used: dict[int, Any] = {}
         for p, own in enumerate(row[: last + 1 - ends]):
             core = own[0] in cores
-            # runs without loadables cost nothing by themselves
+            # runs without loadables have no launch
             if not core and not limited:
                 continue
             used[p] = model.new_bool_var("")
@@ -305,7 +305,7 @@ class OrderModel:
         model = self.model
         ways = [model.new_bool_var("") for _ in range(transfer.ways)]
         for producer, writes, consumer, reads in transfer.clauses:
-            # a way is taken unless one of the two ends is in a mode that needs none
+            # a way is taken unless either end is in a mode without a transfer
             clause = list(ways)
             for v, modes in ((producer, writes), (consumer, reads)):
                 if v >= 0:
