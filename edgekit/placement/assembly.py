@@ -24,6 +24,7 @@ from edgekit.placement.costs.kernel_costs import (
     pointwise_function,
 )
 from edgekit.placement.costs.model import CostModel, contention_table
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.inputs import LoadableCapacity, PlacementInputs
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
@@ -69,7 +70,6 @@ from edgekit_device.protocol.fields import dla_core
 
 _SHOWN = 4
 _UNITS = {"us": "µs", "uj": "µJ", "qps": "frames a second"}
-DIGITS = 6  # of microseconds and microjoules in a plan
 SHOWN = 5  # names in a difference
 
 
@@ -87,6 +87,7 @@ class _Figures(NamedTuple):
         Args:
             unknown: The plan's layers that no time includes.
         """
+        # without any time beside unknown layers the cost is unknown, not zero
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
@@ -135,17 +136,21 @@ def assemble(
         engines = with_engine_contention(request, problem, first.modes)
         value = objective_value(options.objective, engines, first.load_us, first.energy_uj)
         value = round(value, DIGITS)
+    # rounded as the value is, or the two could differ by rounding alone
     bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
     slack = _slack_choice(options, value, predicted, optimum)
     if optimum is not None:
+        # the proof is of the optimum; this plan may be worse by the slack
         bound, gap = optimum.bound, optimum.gap
     loadables = tuple(loadable for plan in shown for loadable in plan.loadables)
+    # of all plans of a mix: each is an engine of its own
     builder = builder_groups(
         request.network,
         [(plan.share.layers, plan.loadables) for plan in shown],
         options.max_loadables,
     )
+    # of a mix: the plan with the largest share
     measured = measured_part(
         model,
         shown[0].share.layers,
@@ -167,7 +172,11 @@ def assemble(
     unmeasured = {layer.name for layer in shown[0].share.layers if not layer.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
     untimed = (*unknown, *(layer.name for layer in left))
-    whole = measured is not None and measured.fraction == 1 and len(shown) == 1
+    loads = _mean_loads(problem, shown)
+    # of a mix only the first plan's measured part is known
+    known_part = measured if len(shown) == 1 else None
+    whole = known_part is not None and known_part.fraction == 1
+    # a plan that is measured whole has no predictions
     extrapolated = () if whole else find_extrapolations(request, [plan.share for plan in shown])
     return Plan(
         target=model.target.name,
@@ -198,15 +207,13 @@ def assemble(
         ),
         reformats=tuple(reformat for plan in shown for reformat in plan.share.reformats),
         builder=builder,
-        bands=_bands(request, predicted, shown, bool(extrapolated), measured),
+        bands=_bands(request, predicted, loads, bool(extrapolated), known_part),
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
         baselines_keep=check_baselines(request, problem, compared),
         extrapolated=extrapolated,
-        energy=FrameEnergy(
-            options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
-        ),
+        energy=FrameEnergy(options.rate_hz, round(model.idle_uj(loads), DIGITS)),
         slack=slack,
         left=left,
     )
@@ -297,6 +304,7 @@ def find_extrapolations(request: PlacementInputs, shares: Sequence[Share]) -> tu
     on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
     if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
         gates = any(pointwise_function(layer) in rule.gates for layer in network.layers)
+        # a channel shuffle goes through a tensor of more dimensions
         shuffles = any(
             layer.kind == "SHUFFLE"
             and any(len(network.tensors[n].shape) >= rule.shuffle_rank for n in layer.inputs)
@@ -312,12 +320,14 @@ def _document_plan(
 ) -> _DocumentPlan:
     part = solved.parts[number]
     load_us = part.placing.load_us
+    # the smaller of two sums decides the watts by which energies are divided over layers
     energy_uj, watts = request.model.energy(built.problem.devices, load_us)
     running = RunningPlan(
         request.network, request.model, request.capacity, built, part.placing, watts
     )
     options = request.options
     running = with_builder_loadables(running, options.max_loadables, options.min_loadable_layers)
+    # after the change of loadables: segments and memory are those that are built
     layers, loadables = running.layers(), running.loadables(number)
     engines = with_engine_contention(request, built.problem, part.placing.modes)
     share = Share(
@@ -367,6 +377,7 @@ def _mix_figures(
     loads = _mean_loads(problem, shown)
     period = problem.period_us(loads)
     return _Figures(
+        # no frame takes longer, whichever plan it takes
         round(max(have["latency_us"] for have in each), DIGITS),
         round(1e6 / period, DIGITS) if period else 0.0,
         round(request.model.energy(problem.devices, loads)[0], DIGITS),
@@ -385,14 +396,14 @@ def _mean_loads(problem: PlacementProblem, shown: Sequence[_DocumentPlan]) -> li
 def _bands(
     request: PlacementInputs,
     predicted: _Figures,
-    shown: Sequence[_DocumentPlan],
+    busy: Sequence[float],
     extrapolated: bool,
     measured: MeasuredPart | None,
 ) -> dict[str, tuple[float, float]]:
     """Returns the ranges of the predicted figures, by the model's known errors.
 
-    Measured times narrow the ranges in proportion to their share of each device's time; a device's
-    power remains predicted.
+    ``busy`` is each device's work for a frame, in microseconds. Measured times narrow the ranges in
+    proportion to their share of each device's time; a device's power remains predicted.
     """
     band = getattr(request.model, "band", None)
     if band is None:
@@ -401,19 +412,18 @@ def _bands(
     if extrapolated:
         wide = extrapolation().band
         factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
-    busy = [sum(plan.share.share * plan.load_us[d] for plan in shown) for d in range(len(factors))]
-    total = sum(busy)
-    if not total:
+    if not sum(busy):
         if request.network.uncounted:
             return {}
         return {name: (value, value) for name, value in predicted._asdict().items()}
     low, high = _weigh_factors(busy, factors)
+    # back to back the idle power belongs to each device's time, so the band covers it
     idle_uj = 0.0
     if request.options.rate_hz is not None:
         idle_uj = request.model.idle_uj(busy)
     least, most = _scale_range(predicted.energy_uj - idle_uj, low, high)
     energy = (least + idle_uj, most + idle_uj)  # the module's idle time is known
-    if measured and len(shown) == 1:  # for several plans only the first plan's part is known
+    if measured:
         parts = [
             measured.fraction_of["gpu" if name == "GPU" else "dla"] for name in request.devices
         ]
@@ -502,6 +512,7 @@ def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> li
     beside = {reformat.tensor: reformat for reformat in reformats}
     notes = []
     for layer in request.network.layers:
+        # only a plugin can be declared with other formats
         if not declared_formats(layer):
             continue
         saved: dict[str, dict[str, float]] = {}
@@ -631,6 +642,7 @@ def _notes(
     notes = [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
+    # the first reason that applies explains the others
     elif model.precision == "fp32":
         notes.append("FP32 does not run on a DLA: everything runs on the GPU")
     elif not request.cores:
@@ -703,7 +715,8 @@ class RunningPlan:
             device = self.built.problem.devices[step.device]
             for v in step.nodes:
                 layers = [(i, self.network.layers[i]) for i in self.built.kernels[v].layers]
-                cost = self._cost(v)
+                cost = self.built.problem.costs[v][self.placing.modes[v]]
+                assert cost is not None
                 time, energy = cost.load_us[step.device], self._energy(cost)
                 shares = self.model.layer_shares(self.network, self.built.kernels[v], device)
                 for (index, layer), share in zip(layers, shares, strict=True):
@@ -720,11 +733,6 @@ class RunningPlan:
 
     def _energy(self, cost: Cost) -> float:
         return sum(us * watts for us, watts in zip(cost.load_us, self.watts, strict=False))
-
-    def _cost(self, v: int) -> Cost:
-        cost = self.built.problem.costs[v][self.placing.modes[v]]
-        assert cost is not None
-        return cost
 
     def loadables(self, plan: int = 0) -> tuple[PlannedLoadable, ...]:
         """Returns the DLA segments with their memory and border formats, in running order."""
@@ -784,6 +792,7 @@ class RunningPlan:
             if (b, t) in self.built.ways:
                 continue
             cost = problem.borders[b].transfers[t].ways[w]
+            # a broken fusion costs time on one device
             device = max(range(len(problem.devices)), key=lambda d: cost.load_us[d])
             found.append(
                 Unfused(
@@ -822,6 +831,7 @@ class RunningPlan:
         """Returns the format in which a loadable writes a border's tensor."""
         border = self.built.problem.borders[b]
         form = chosen.get((b, self._device(border.producer), False))
+        # with several readers the loadable writes its best format (BorderFinder)
         if not form and len(border.consumers) + border.output == 1:
             form = self._free_format(b, border.consumers[0] if border.consumers else OUTSIDE)
         if form:
@@ -847,6 +857,7 @@ class RunningPlan:
         for b, t, w in self.placing.ways:
             ways, border = self.built.ways.get((b, t)), problem.borders[b]
             if ways and ways[w].dla_format:
+                # the goal of a reformat has the loadable's format only if the loadable reads it
                 reads = ways[w].goal[1] == ways[w].dla_format
                 # the other end of the hand-over is the GPU or the caller, device 0
                 core = max(problem.device(m) for pair in border.transfers[t].pairs for m in pair)
@@ -901,12 +912,15 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
         if inside != sorted(v for own in ours for v in own) or len(nodes) != len(ours):
             return running  # a kernel is cut, a loadable is missing, or their number differs
         for group, names in zip(nodes, groups, strict=True):
+            # other loadables than the plan's must keep the user's and the memory's limits, too
             if group not in ours and (len(names) < min_layers or not running.capacity.holds(names)):
                 return running
             pieces.append((core, group))
     if {piece for _, piece in pieces} == {s.nodes for s in placing.steps if s.device}:
         return running
+    # the GPU's nodes one by one: their order joins them to runs again
     pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
+    # running all that is ready on a device changes devices least; only the first one is open
     orders = [
         _order_pieces(built.problem, pieces, first) for first in range(len(built.problem.devices))
     ]
@@ -914,6 +928,7 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
     if not found:
         return running
     steps = min(found, key=lambda order: (count_transitions(order), len(order)))
+    # the plan's own order is better, and a split build keeps it
     if count_transitions(steps) > count_transitions(placing.steps):
         return running
     return replace(running, placing=replace(placing, steps=steps))
@@ -935,6 +950,7 @@ def _order_pieces(
         if not ready:
             return ()
         if device not in ready:
+            # this device has no ready work: change to the device with the most
             device = max(ready, key=lambda d: (len(ready[d]), -d))
         for p in ready[device]:
             done.add(p)
@@ -996,6 +1012,7 @@ def builder_groups(
             count += made
             accepted += len(groups)
             differences += _compare_groups(at, core, ours, groups)
+    # TensorRT's device types name no core: the engine's core is a setting of the builder
     first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
     return BuilderGroups(first, count, accepted, not differences, tuple(differences))
 
@@ -1010,9 +1027,11 @@ def _compare_groups(
         if frozenset(group) in wanted:
             continue
         parts = sorted({at[name] for name in group if name in at})
+        # all layers of these loadables and no others
         whole = sum(len(ours[i]) for i in parts) == len(group)
         kind = "merged" if whole and len(parts) > 1 else "regrouped"
         found.append(BuilderDifference(plan, core, kind, tuple(parts), _shorten(group)))
+    # the builder keeps the largest groups: others go to the GPU
     missing = set(at) - {name for group in groups for name in group}
     for i, names in enumerate(ours):
         if frozenset(names) not in made and missing & set(names):

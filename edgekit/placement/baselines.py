@@ -73,6 +73,7 @@ def _only_placement(request: PlacementInputs, built: BuiltProblem, loadables: in
     """Returns the only placement of a problem."""
     problem = built.problem
     modes = tuple(next(m for m, cost in enumerate(row) if cost) for row in problem.costs)
+    # with equal modes on both sides every cut is this placement
     load = _CutLoads(problem, modes, modes).totals(loadables)[-1]
     return Baseline(built, modes, load, request.model.energy(problem.devices, load)[0])
 
@@ -103,6 +104,7 @@ def _best_cut(request: PlacementInputs, value: Value) -> Baseline | None:
             energy, _ = request.model.energy(problem.devices, load)
             score = value(problem, load, energy)
             found.append((score, len(found), load, energy, (*left[:at], *right[at:])))
+    # memory is tested for the best cuts only, until one fits
     for _, _, load, energy, modes in sorted(found):
         inside = frozenset(v for v, m in enumerate(modes) if m == core)
         if problem.fits is None or problem.fits(inside):

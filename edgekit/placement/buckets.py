@@ -244,6 +244,7 @@ def fit_samples(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
     # imported here so that a check of one shape starts faster
     from edgekit.network.ranges import elements, fits_into
 
+    # the first that holds a sample is the smallest, as at run time
     ranked = sorted(buckets, key=lambda bucket: elements(bucket.shapes))
     largest = ranked[-1]
     waste, whole, times, outside = 0.0, 0.0, [], 0

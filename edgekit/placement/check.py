@@ -270,6 +270,7 @@ def check_model(
         lowering_note(loaded, release) if lowers and is_typed(board, release, precision) else []
     )
     network = layers_module.layers(loaded, release)
+    # a translated model's own scales decide its precisions
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
     floats = keeps(network) if precision == "int8" else ()
 
@@ -295,6 +296,7 @@ def check_model(
         judgement, cache_notes = _judge_scales(given, loaded, network, judging, bool(lowered))
         scale_notes = list(cache_notes)
     notes += scale_notes
+    # a strongly typed build gets the user's file; implicit INT8 the translated model
     sent = file if is_typed(board, release, precision) else loaded
     parse = _check_parser(sent, file, release, board, plugins)
     # the parser's answer already names the plugins that it refuses
@@ -306,11 +308,11 @@ def check_model(
     timer = make_timer(network, placed, board, power_mode=power_mode) if parse.builds else None
     # without a timed layer there is no prediction
     clock = None if timer and network.uncounted and not timer.gpu_only_us else timer
-    word = None
+    nvidia = None
     if parser:
         on_note("asking NVIDIA's parser")
-        word = ask_parser(sent)
-        notes.append(word.note(parse))
+        nvidia = ask_parser(sent)
+        notes.append(nvidia.note(parse))
     on_note("searching for fixes")
     unknown = (
         [f"no prediction for {board.name}: its costs are unknown"]
@@ -318,7 +320,7 @@ def check_model(
         else []
     )
     notes = [*filter(None, (board.mode(power_mode).warning,)), *unknown, *notes]
-    document = _document(loaded, network, placed, board, clock, parse, word, notes, proposes)
+    document = _document(loaded, network, placed, board, clock, parse, nvidia, notes, proposes)
     return CheckResult(document, loaded, network, judgement, board)
 
 
@@ -329,13 +331,14 @@ def _document(
     board: Target,
     clock: PlacementTimer | None,
     parse: Parse,
-    word: ParserResult | None,
+    nvidia: ParserResult | None,
     notes: Sequence[str],
     proposes: bool,
 ) -> Check:
     """Returns the check's document: verdicts, TensorRT's own placement, and fixes."""
     forecast = clock.forecast(judgement.candidates) if clock else None
     if forecast is not None and network.uncounted:
+        # null in the document, not 0 microseconds
         times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
         forecast = replace(forecast, layer_us=times)
     layers, best, together = _suggest(loaded, network, judgement, board, clock, forecast)
@@ -374,7 +377,7 @@ def _document(
         without_slot=lost,
         sparsity=_network_sparsity(network, judgement, board, clock),
         parse=parse,
-        parser=word,
+        parser=nvidia,
         warnings=tuple(warnings),
         modules=checked_modules(network, layers, forecast),
     )
@@ -452,6 +455,7 @@ def _suggest(
             target,
             precision=judgement.precision,
             tensorrt=judgement.tensorrt,
+            # only around layers that break a rule: a check must be quick
             nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
         )
     layers = judged_layers(network, judgement)
@@ -593,6 +597,7 @@ def _resolve_name(
         found = [layer for layer in layers if text in (layer.name, *layer.nodes, *layer.origin)]
         if found:
             return found, "", None
+    # nodes that loading removed: no layer has their name
     removed = places(result.model, result.network)
     for text in spellings:
         if place := removed.get(text):
@@ -617,6 +622,7 @@ def _unknown_name(result: CheckResult, name: str) -> UsageError:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=3, cutoff=0.5)
+    # a short part of a long name is not similar by its letters
     near = near or [text for text in known if name.lower() in text.lower()][:3]
     return UsageError(
         f"there is no {named_things(result.network)} named {name!r}",

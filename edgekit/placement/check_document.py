@@ -30,6 +30,7 @@ from edgekit.parsing.nvidia import ParserResult
 from edgekit.parsing.table import Parse
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.control_flow import why_uncounted
+from edgekit.placement.costs.kernel_costs import BYTES
 from edgekit.placement.cuts import Cut
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
@@ -55,8 +56,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network, Tensor
 
 
-#: Bytes of an element, by precision.
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
+# bytes of an element of a type that no precision changes
 _OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
 
 
@@ -466,7 +466,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
                 macs=layer.macs,
                 steps=layer.params.get("steps", layer.params.get("trip_count")),
                 opaque=layer.opaque,
-                weight_bytes=layer.weight_elements * ELEMENT_BYTES[precision],
+                weight_bytes=layer.weight_elements * BYTES[precision],
                 output_bytes=sum(tensor_bytes(every.tensors[n], precision) for n in layer.outputs),
                 loadable=number.get(layer.name),
                 dropped=dropped.get(layer.name),
@@ -527,4 +527,4 @@ def judged_fields(layer: JudgedLayer) -> dict[str, Any]:
 
 def tensor_bytes(tensor: Tensor, precision: str) -> int:
     """Returns the bytes of a tensor that a layer of a precision writes, without padding."""
-    return tensor.elements * _OTHER.get(tensor.dtype, ELEMENT_BYTES[precision])
+    return tensor.elements * _OTHER.get(tensor.dtype, BYTES[precision])

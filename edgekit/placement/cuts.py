@@ -146,10 +146,12 @@ def cuts(
     # imported here so that a check without cuts starts faster
     from edgekit.solver.problem import METRIC
 
+    # TensorRT's own placement is one engine; a cut gives each part an engine without waits
     automatic, alone = (_figures(clock, own, hybrid=True) for own in (judgement.candidates, ()))
     metric, least = METRIC[objective], 1 - noise()
     timed = list[_Beginning]()
     for layers, ends in _parts(network, model, largest):
+        # timed as one loadable; _cut counts the real loadables
         whole = LoadableCandidate(tuple(layer.name for layer in layers), True, "")
         have = _figures(clock, [whole], hybrid=False)
         timed.append(_Beginning(layers, ends, macs_fraction(network, layers), have))
@@ -165,6 +167,7 @@ def cuts(
         )
         if not pays or part.have[metric] > least * alone[metric] or any(alike):
             continue
+        # memory and groups of the builder only now: they cost more than the times
         cut = _cut(network, judgement, clock, part)
         if cut is not None and len(found) < MOST:
             chosen.append(part)
@@ -276,6 +279,7 @@ def _crossing_elements(network: Network, order: Sequence[Layer]) -> list[int]:
     for reader in network.layers:
         at = place.get(reader.name, len(order))
         for name in reader.inputs:
+            # a tensor crosses each place between its writer and its last reader
             last[name] = max(last.get(name, 0), at)
     crossing = [0] * (len(order) + 2)
     for number, layer in enumerate(order):
@@ -292,6 +296,7 @@ def _ends(network: Network, layers: Sequence[Layer]) -> tuple[str, ...]:
     read = {n for layer in network.layers if layer.name not in inside for n in layer.inputs}
     read.update(network.outputs)
     written = [name for layer in layers for name in layer.outputs]
+    # a layer may read a view (a free reshape) that is no tensor of the file
     return tuple(network.views.get(name, name) for name in written if name in read)
 
 

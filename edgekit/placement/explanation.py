@@ -32,6 +32,7 @@ from edgekit.network.model import Layer, Model, Network
 from edgekit.placement.assembly import gpu_best_note
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import FusedRegions
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.inputs import PinImpossible, usable_cores
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.placing import (
@@ -59,7 +60,6 @@ from edgekit.solver.problem import OUTSIDE, Border
 from edgekit.text import PYTORCH, counted, listed
 from edgekit_device.protocol.codec import document
 
-DIGITS = 6
 MOST = 1500  # maximum layers of a network for pinning each layer
 SAME = 1e-9  # relative; smaller differences count as equal
 OnProgress = Callable[[int, int], None]
@@ -249,6 +249,7 @@ def find_layer(network: Network, name: str) -> Layer:
         UsageError: "layer.unknown": no layer matches; "layer.several": several layers match.
     """
     layers = network.layers
+    # a node can have several layers, of which the layer with its name is meant first
     for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
         found = next((layer for layer in layers if fits(layer)), None)
         if found is not None:
@@ -305,6 +306,7 @@ def _kernel_costs(query: PlacementQuery, plan: Plan) -> KernelCosts:
     prepared = query.prepared()
     request, own = prepared.request, plan.plans[0].predicted or plan.predicted
     others = (0.0,) * len(request.cores[1:])  # cores are alike
+    # the watts that make up the plan's energy depend on its loads (CostModel.energy)
     gpu_us, latency_us = own.gpu_us or 0.0, own.latency_us or 0.0
     load_us = (gpu_us, latency_us - gpu_us, *others)[: len(request.devices)]
     _, watts = request.model.energy(request.devices, load_us)
@@ -370,8 +372,10 @@ def _list_reasons(found: Why, blocked: str) -> list[str]:
             sentences.append(f"on {there} {found.objective} would be {word}{figure} (predicted)")
     elif other.reason and not blocked:
         sentences.append(f"it cannot run on {there}: {other.reason}")
+    # reversed, so that a device's first row stays: its best format
     best = {row.device: row for row in reversed(found.costs)}
     if len(best) > 1 and here in best:
+        # by kind of device: DLA0 and DLA1 are no alternatives to each other
         rival = min((d for d in best if d[:3] != here[:3]), default="", key=lambda d: best[d].us)
         if rival:
             sentences.append(
@@ -551,12 +555,14 @@ class PlacementTrials:
         found = []
         verdict = self._query.judgement.verdicts[self._layer]
         cores = usable_cores(self._query.options, self._query.target, self._query.precision)
+        # a pin decides before the verdict does
         pinned = any(constraint.kind == "pin" for constraint in self._constraints.all)
         if not verdict.placeable and cores and self._query.options.gpu and not pinned:
             found.append(self._verdict())
         constraints = self._constraints.all
         if not constraints:
             return found
+        # all constraints dropped: if the plan is the same, none of them binds
         free = self._effect(constraints[0], self._constraints.keep_only(frozenset()))
         if not free.moves and not free.gains:
             return found  # no constraint binds
@@ -574,7 +580,7 @@ class PlacementTrials:
         """Returns the cost of the DLA's rules: the plan if the DLA could run this kernel."""
         query = self._query
         for name in self._members:
-            query = query.able(name)
+            query = query.allow_on_dla(name)
         rules = [r.rule for r in query.judgement.verdicts[self._layer].reasons]
         constraint = UserConstraint(
             "verdict", "", f"verdict: {', '.join(rules) or 'cannot run on a DLA'}"
@@ -594,6 +600,7 @@ class PlacementTrials:
         here = next(x.device for x in self._plan.layers if x.name == self._layer)
         change = optimum_value(plan) - self._optimum
         change *= 1 if self._plan.objective == "throughput" else -1
+        # either value may be off by its gap to the bound
         tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
         return Bind(
             kind=kind,
@@ -610,12 +617,15 @@ class PlacementTrials:
         This shows the transitions, launches and reformats that its device avoids.
         """
         plan = self._plan
+        # a mix has no single placement to change
         if blocked or not other or len(plan.plans) > 1 or len(plan.layers) > MOST:
             return None
         pins = tuple(
+            # a name may have characters of a glob
             Pin(glob.escape(x.name), other if x.name in self._members else x.device)
             for x in plan.layers
         )
+        # the move itself is asked for, allowed or not
         options = replace(
             self._query.options, pins=pins, bounds={}, max_transitions=None, min_loadable_layers=1
         )
@@ -698,6 +708,7 @@ def explain_gpu_only(
     own = [
         constraint
         for constraint in constraints.all
+        # dropping a default is no advice, and a plan on the GPU has the GPU
         if not constraint.default and constraint.kind != "gpu"
     ]
     report = progress or (lambda done, total: None)
@@ -719,6 +730,7 @@ def explain_gpu_only(
             found.append((constraint.text, other))
     report(len(own), len(own))
     together = " and ".join(constraint.text for constraint in own)
+    # no constraint alone keeps it off
     named = found or [(together, free)]
     notes = [note for note in plan.notes if note != gpu_best_note(query.options)]
     for text, other in named:

@@ -61,6 +61,7 @@ def reduce_loadables(
     if 0 < len(optimum.loadables) < len(chosen.loadables) and _keeps_limits(
         optimum, chosen, allowed
     ):
+        # the optimum itself can have fewer loadables than the choice within the slack
         best = optimum
     for request, built, solved, notes, cores in found:
         limits = _limits(request, optimum, chosen, allowed, cores)
@@ -88,6 +89,7 @@ def _limits(
     limits, objective = solver_bounds(request, cores), request.options.objective
     value = plan_value(optimum)
     if objective == "throughput":
+        # the solver bounds the period
         value = 1e6 / value
     own = {
         METRIC[objective]: value / (1 - allowed)
@@ -96,6 +98,7 @@ def _limits(
         SECOND_METRICS[objective]: _second_figure(chosen) * (1 + allowed),
     }
     for metric, most in own.items():
+        # the solver's energy has no idle part
         known = most - fixed_uj(request, cores) if metric == "energy_uj" else most
         limits[metric] = min(max(known, 1e-6), limits.get(metric, math.inf))
     return limits

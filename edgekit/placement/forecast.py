@@ -1,9 +1,7 @@
-"""Predicted times of TensorRT's automatic placement and of the GPU alone, for ``check``, without
-the optimiser; the saving of fixing each broken rule; the device changes of an inference.
+"""Predicted times of TensorRT's automatic placement and of the GPU alone; the saving of fixing each
+broken rule; the device changes of an inference.
 
-Fast times of TensorRT's automatic placement and of the GPU alone, by the cost model.
-
-They equal the baselines of a plan, without the optimiser and linear in the layers, so that
+The times equal the baselines of a plan, without the optimiser and linear in the layers, so that
 ``check`` can report them, and also for more layers on the DLA.
 """
 
@@ -12,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import find_candidates
 from edgekit.dla.memory import drop_oversized
@@ -38,11 +35,7 @@ from edgekit_device.protocol.codec import (
     nullable,
 )
 
-if TYPE_CHECKING:
-    pass
-
-
-DIGITS = 6
+DIGITS = 6  # decimals of microseconds and microjoules in documents
 CORE = "DLA0"
 
 #: Kernels, True for each kernel on the DLA, and the loads of GPU and DLA in microseconds.
@@ -148,6 +141,7 @@ class PlacementTimer:
         self.model = model
         self._able = able
         self._rules = layer_kinds().fusion
+        # by device and layers: placements of fixes and cuts have most kernels in common
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
@@ -195,7 +189,7 @@ class PlacementTimer:
             {layers[i].name: layer_us[i] for i in sorted(layer_us)},
         )
 
-    def sides(self) -> dict[str, tuple[float, float]]:
+    def times_by_device(self) -> dict[str, tuple[float, float]]:
         """Returns, by layer that a DLA could run, its kernel's time on the GPU and on the DLA."""
         layers = self._network.layers
         fp16 = self.model.fp16_layers
@@ -222,6 +216,7 @@ class PlacementTimer:
         return self._loads[loadables]
 
     def _compute(self, loadables: Sequence[Sequence[str]]) -> _Loads:
+        # from 1: 0 is the GPU's run
         run_of = {name: number for number, names in enumerate(loadables, 1) for name in names}
         layers = self._network.layers
         fp16 = self.model.fp16_layers
@@ -237,6 +232,7 @@ class PlacementTimer:
             load[dla] += self._kernel_time(kernel, dla)
         if run_of:
             inside = {i for i, layer in enumerate(layers) if layer.name in run_of}
+            # the price of breaking fused parts is the GPU's
             load[0] += self._regions.broken_us(inside)
         for device, us in enumerate(self._handovers(kernels, on_dla)):
             load[device] += us
@@ -274,6 +270,7 @@ class PlacementTimer:
             inside = [kernels[u] for u in users if on_dla[u]]
             if inside:
                 ways.append(handover.into(name, CALLER, inside)[0])
+            # only beside a plugin: the fitted times of other kernels include the reformat
             on_gpu = {handover.gpu(kernels[u])[0]: True for u in users if plugin[u]}
             converted += self._reformats_us(name, CALLER, on_gpu)
         for v, kernel in enumerate(kernels):
@@ -284,6 +281,7 @@ class PlacementTimer:
                     own = handover.gpu(kernel)[0]
                     if inside:
                         ways.append(handover.into(name, own, inside)[0])
+                    # inside a fused part no tensor is converted
                     fused = all(handover.is_fused(kernel, kernels[u]) for u in users)
                     others: dict[Layout, bool] = {}
                     for u in users:
@@ -371,6 +369,7 @@ def find_fixes(
         if hopeless or not all(reason.fix for reason in reasons.values()):
             continue
         groups.setdefault(rules, []).append(layer.name)
+        # the same rule can have other fixes for other layers
         ways.setdefault(rules, {}).update(dict.fromkeys(reasons[rule].fix for rule in rules))
     auto_us = clock.auto_us(judgement.candidates) if clock is not None else 0.0
     found = [
@@ -419,6 +418,7 @@ def _predict_fix(
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
     mended = _four_dimensions(network, more)
     given = judgement.precisions or judgement.precision
+    # as the builder would form them, with the slots of a core
     groups = find_candidates(mended, ok, judgement.slots, given)
     if clock is not None:
         groups = drop_oversized(mended, groups, clock.target, given)
@@ -433,6 +433,7 @@ def _predict_fix(
         slower = after > auto_us * (1 + noise(extrapolated=guess))
     accepted, share = sum(group.retained for group in groups), macs_fraction(network, on_dla)
     now = [layer for layer in network.layers if judgement.placed.get(layer.name) == "DLA"]
+    # a first loadable is no loss
     before = max(1, sum(group.retained for group in judgement.candidates))
     more_work = share >= macs_fraction(network, now) + _SHARE
     offer = LATENCY if gain is not None else ""
@@ -511,6 +512,7 @@ def automatic_transitions(network: Network, judgement: Judgement) -> int:
 
 
 def _count_changes(on_dla: list[bool], after: list[set[int]], device: bool) -> int:
+    # Kahn's algorithm with a queue for each device
     missing = [0] * len(on_dla)
     for readers in after:
         for reader in readers:

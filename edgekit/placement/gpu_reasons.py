@@ -53,12 +53,13 @@ def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Targ
     there = [x.name for x in plan.layers if x.device == "GPU" and x.name in able]
     if not there or not target.dla.cores:
         return []
+    # a mix can have the layer on a DLA in other frames
     elsewhere: dict[str, set[str]] = {}
     for share in plan.plans[1:]:
         for layer in share.layers:
             if layer.device != "GPU":
                 elsewhere.setdefault(layer.name, set()).add(layer.device)
-    sides = _sides(plan, network, judgement, target)
+    sides = _times_by_device(plan, network, judgement, target)
     pins: dict[str, str] = {}
     for pin in plan.constraints.pins:  # a later pin wins
         pins.update(dict.fromkeys(layers_matching(network, pin.layers), pin.layers))
@@ -100,14 +101,14 @@ def why_not(judgement: Judgement) -> list[Why]:
     ]
 
 
-def _sides(
+def _times_by_device(
     plan: Plan, network: Network, judgement: Judgement, target: Target
 ) -> Mapping[str, tuple[float, float]]:
     try:
         clock = make_timer(network, judgement, target, power_mode=plan.power_mode)
     except (KeyError, ValueError):  # a network with unknown tensors
         clock = None
-    return clock.sides() if clock else {}
+    return clock.times_by_device() if clock else {}
 
 
 def _reason(
@@ -115,6 +116,7 @@ def _reason(
 ) -> tuple[str, str, str, str]:
     """Returns the reason's kind and sentence, the found value and its reference value."""
     limits = plan.constraints
+    # the first that applies decides: constraints, then costs
     if pin is not None:
         return "pinned to the GPU", f"pin {pin} puts it on the GPU", pin, ""
     if not limits.dla_cores:

@@ -94,10 +94,11 @@ class LoadableCapacity:
         self._given = dict(options.pools or {})
         self._limits = replace(pool_limits(model.target), **self._given)
         self.batch = {layer.name: loadable_batch(layer, network) for layer in network.layers}
-        self._known: dict[frozenset[int], bool] = {}
+        self._fits_known: dict[frozenset[int], bool] = {}
 
     def without_limits(self) -> LoadableCapacity:
         """Returns the capacity without limits, for loadables of a given placement."""
+        # the loadables are given (TensorRT's own placement): no limit decides them
         return _Unlimited(self._network, self._model, Options(), self._precisions)
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:
@@ -106,10 +107,12 @@ class LoadableCapacity:
         sram = self._given.get("managed_sram")
         if sram is None or sram >= found.managed_sram:
             return found
+        # TensorRT's pool sizes are powers of two; a smaller size is rounded down
         return replace(found, managed_sram=_power_below(sram))
 
     def holds(self, layers: Sequence[str]) -> bool:
         """Returns True if these layers can be one loadable."""
+        # TensorRT cuts a subgraph where the batch changes ("mismatched batch size")
         if len({self.batch[name] for name in layers}) > 1:
             return False
         sizes = loadable_sizes(self._network, layers, self._target, self._precisions)
@@ -147,18 +150,21 @@ class LoadableCapacity:
         everything = [name for own, ok in zip(names, able, strict=True) if ok for name in own]
         if not everything or self.holds(everything):
             return None
-        known = self._known
+        known = self._fits_known
 
-        def one(nodes: frozenset[int]) -> bool:
+        # the solver asks for the same sets again and again
+        def cached_holds(nodes: frozenset[int]) -> bool:
             if nodes not in known:
                 known[nodes] = self.holds([name for v in sorted(nodes) for name in names[v]])
             return known[nodes]
 
-        return one
+        return cached_holds
 
     def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
         """Returns the pool of weights, whose sizes add up, if its limit can bind."""
         given = self._given.get("global_dram")
+        # Weights add up over layers, so the solver can count them. The other pools need a test
+        # (`fits`).
         limit = self._limits.global_dram if given is None else _power_below(given)
         generation = self._target.dla.layouts
         needs = tuple(
@@ -219,6 +225,7 @@ class PlacementInputs:
     def hybrid(self) -> bool:
         """True if plans can be hybrid engines, whose GPU layers wait for a busy GPU."""
         options = self.options
+        # with no device change allowed, an engine is on one device
         return options.gpu and not options.split and options.max_transitions != 0
 
     @cached_property
@@ -319,6 +326,7 @@ def check_options(options: Options, target: Target) -> None:
     check_objective(options.objective)
     for name, limit in options.bounds.items():
         _require_known("bound", name, BOUNDS)
+        # written so that NaN is refused, too
         if not limit > 0:
             raise UsageError(f"bound {name} is {limit}, it must be above 0", code="plan.bound")
     for pin in options.pins:
@@ -327,6 +335,7 @@ def check_options(options: Options, target: Target) -> None:
         raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
     if options.max_transitions is not None and options.max_transitions < 0:
         raise UsageError("max_transitions must not be negative", code="plan.max_transitions")
+    # as above: NaN is refused
     if options.rate_hz is not None and not options.rate_hz > 0:
         raise UsageError(f"rate_hz is {options.rate_hz}, it must be above 0", code="plan.rate")
     if options.min_loadable_layers < 1:

@@ -58,9 +58,11 @@ def fuse(
         started = head.kind in first and head.formula and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
+            # an output is written to memory: no layer is fused behind it
             if tensor in leaves:
                 continue
             users = consumers.get(tensor, ())
+            # all layers of a gate join, or none: half a gate would read the tensor again
             gate = _gate(users, tensor, consumers, leaves) if len(users) == 2 else []
             same = [x.kind in joining and key(x) == key(layer) for x in gate]
             if len(users) == 1 or (same and all(same)):
@@ -104,6 +106,7 @@ def _open_kernel_for(
     if layer.kind not in tails or not layer.formula:
         return None
     open_ends = [ends[name] for name in layer.inputs if name in ends]
+    # a kernel has one device and one precision
     fitting = [group for group in open_ends if key(network.layers[group[-1]]) == key(layer)]
     return max(fitting, key=lambda group: group[-1], default=None)
 
@@ -130,6 +133,7 @@ def operations(
     if len(groups) == 1:
         return (kernel,)
     found, after = [], set(kernel.outputs)
+    # from the end, so that the tensors which later operations read are known
     for group in reversed(groups):
         members = [network.layers[i] for i in group]
         written = dict.fromkeys(name for layer in members for name in layer.outputs)

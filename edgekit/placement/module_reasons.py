@@ -96,6 +96,7 @@ def planned_modules(
 
 def _reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
     """Returns why layers are on the GPU: their broken rules, and their cost on a DLA."""
+    # a left-out module is on no device by choice, not by a rule
     left = {layer.name for layer in plan.left}
     verdicts = {name: verdict for name, verdict in judgement.verdicts.items() if name not in left}
     placeable = replace(judgement, verdicts=verdicts)

@@ -130,6 +130,7 @@ def prepare(
     if precision == "int8":
         # layers without a scale, as in the verdicts and `check`
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
+        # watts are known by build: without any INT8 layer it draws the power of FP16
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     predicts = CostModel(
@@ -209,6 +210,7 @@ def place(
         )
         request = prepared.request
         if not compared:
+            # equal for every number of cores and every sum
             compared = prepared.baselines
             report(1, 3)
         try:
@@ -216,6 +218,7 @@ def place(
                 request, prepared.built, prepared.baselines, on_bound, cores=cores
             )
         except GateError as error:
+            # another number of cores or sum can still have a plan
             refused.append(error)
             continue
         fixed = fixed_uj(request, cores)
@@ -223,17 +226,22 @@ def place(
         if options.objective not in ("throughput", "latency"):
             first = solved.parts[0].placing
             energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
+            # compared by what the plan costs as the engines that it is built as
             problem = with_engine_contention(request, built.problem, first.modes)
             value = objective_value(options.objective, problem, first.load_us, energy_uj)
             solved = replace(solved, value=value)
+        # a mix found without a sum gives only the bound (energy_sums)
         if concurrent or len(shared) == 1:
             found.append((replace(request, options=options), built, solved, notes, cores))
+        # on the GPU alone the other problems are the same
         if not request.cores:
             break
     limits = [error for error in refused if error.code != "plan.infeasible"]
     if not found:
+        # a search without an answer comes first: another problem's "infeasible" is no proof
         raise (limits or refused)[0]
     request, built, solved, notes, _ = _best_placed(found)
+    # the best plan can be in any of the problems
     bound = max(proven) if options.objective == "throughput" else min(proven)
     if limits:  # a sum whose search hit a limit has no proof
         bound = math.inf if options.objective == "throughput" else 0.0
@@ -292,6 +300,7 @@ def core_counts(options: Options) -> tuple[int, ...]:
     energy = options.objective == "energy" or "energy_uj" in options.bounds
     if options.rate_hz is None or not energy or options.objective == "throughput":
         return (most,)
+    # without the GPU at least one core
     return tuple(range(most, 0 if not options.gpu else -1, -1))
 
 
@@ -394,7 +403,7 @@ class PlacementQuery:
             baselines_rewritten=plan.baselines,
         )
 
-    def able(self, layer: str) -> PlacementQuery:
+    def allow_on_dla(self, layer: str) -> PlacementQuery:
         """Returns the query with a layer allowed on a DLA core, whatever its verdict."""
         verdicts = dict(self.judgement.verdicts)
         verdicts[layer] = replace(verdicts[layer], ok=True)
@@ -437,6 +446,7 @@ class UserConstraints:
         pins = self.query.options.pins
         held: list[list[str] | None] = []
         taken: set[str] = set()
+        # a later pin wins
         for pin in reversed(pins):
             named = layers_matching(self.query.network, pin.layers)
             retained = [name for name in named if name not in taken]
@@ -450,6 +460,7 @@ class UserConstraints:
         found = []
         for number, pin in enumerate(self.query.options.pins):
             held = self._held_layers[number]
+            # later pins hold all its layers
             if held == []:
                 continue
             layers = tuple(held or layers_matching(self.query.network, pin.layers))
@@ -472,6 +483,7 @@ class UserConstraints:
         period = None if options.rate_hz is None else 1e6 / options.rate_hz
         found = [
             UserConstraint("bound", name, f"rate_hz {options.rate_hz:.10g}")
+            # a rate is a bound on the period, which the user did not write
             if name == "period_us" and limit == period
             else UserConstraint("bound", name, f"bound {name}={limit:.10g}")
             for name, limit in options.bounds.items()
@@ -504,6 +516,7 @@ class UserConstraints:
             found.append(UserConstraint("cores", "", text, default=usual, why=options.cores_why))
         if count and options.dla_cores:
             slots = options.max_loadables
+            # the core's own limit is no wish of the user's
             usual = slots >= min(loadables_per_core(), self.query.judgement.slots)
             text = f"{slots} loadables a core" if usual else f"max_loadables {slots}"
             found.append(UserConstraint("max_loadables", "", text, default=usual))
@@ -522,6 +535,7 @@ class UserConstraints:
             if ("pin", number) in gone:
                 continue
             held = self._held_layers[number]
+            # without a later pin, an earlier one must not get the layers that the later one held
             exact = [Pin(glob.escape(name), pin.device) for name in held or ()]
             pins += [pin] if held is None else exact
         bounds = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
@@ -537,6 +551,7 @@ class UserConstraints:
             options = replace(options, dla_cores=cores, cores_why="")
         if "max_loadables" in kinds:
             most = max(1, len(self.query.network.layers))
+            # each layer can have a loadable, so this is no limit
             options = replace(options, max_loadables=most)
         if "max_transitions" in kinds:
             options = replace(options, max_transitions=None)
@@ -611,6 +626,7 @@ def find_conflict(
         count += 1
         report(min(count, steps), steps)
         try:
+            # without slack: only the existence of a plan counts
             query.plan(replace(constraints.keep_only(frozenset(retained)), slack=0.0))
         except GateError as error:
             if error.code == _UNDECIDED:
@@ -621,6 +637,7 @@ def find_conflict(
     # defaults are dropped first, so that the user's own settings remain
     ordered = sorted(constraints.all, key=lambda constraint: not constraint.default)
     try:
+        # without constraints the board or the network itself is the reason
         if not fails(ordered) or fails(()):
             return None
         core, smallest = smallest_conflict(ordered, fails)
@@ -683,6 +700,7 @@ def explain_conflict(
     error.code = "plan.infeasible"
     error.where = f"bounds.{bounds[0].key}" if len(bounds) == 1 else ""
     error.message = conflict.text()
+    # str() of an exception shows its arguments
     error.args = (error.message,)
     error.hint = ease
 
@@ -790,6 +808,7 @@ def pareto_front(
             break
     if not fronts:
         raise GateError("no placement meets the bounds", code="plan.infeasible")
+    # each front is of a number of cores and has its own idle energy
     if len(counts) > 1:
         fronts = _drop_dominated_fronts(fronts, (first, second))
     points = []
@@ -888,11 +907,13 @@ def _join_fronts(
                     ),
                 )
             )
+    # by the first metric: a point is beaten unless its second is less than all before
     found.sort(key=lambda row: (row[1].first, row[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:
         if retained and point.second >= retained[-1][1].second * (1 - APART):
             continue
+        # another front can have a lower bound for the same limit of the second metric
         within = [other.bound for _, other in found if other.second <= point.second]
         retained.append((prepared, point, min(point.first, *within, point.bound)))
     return retained

@@ -16,6 +16,7 @@ from edgekit.errors import DataError
 from edgekit.parsing.nvidia import ParserResult
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.cuts import Cut
+from edgekit.placement.forecast import DIGITS
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import DeviceError
@@ -46,7 +47,6 @@ OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
 #: An objective for several networks only.
 MAKESPAN = "makespan"
 SCHEMA = "edgekit.plan/1"
-_DIGITS = 6
 _ROUNDING = 1e-6  # relative; a plan's figures are rounded
 COMPARISON_SCHEMA = "edgekit.whatif/1"
 #: The unit of each objective's value.
@@ -575,6 +575,7 @@ class Plan:
             replace(part, devices=_device_work(self, index))
             for index, part in enumerate(self.plans)
         )
+        # frozen: derived fields can be set only so
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "frame", _frame_times(self))
         object.__setattr__(self, "doubts", doubts(self))
@@ -704,7 +705,7 @@ def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str
         pay("GPU", reformat.us)
     for unfused in share.unfused:
         pay(unfused.device, unfused.us)
-    return {device: round(us, _DIGITS) for device, us in found.items()}
+    return {device: round(us, DIGITS) for device, us in found.items()}
 
 
 def _frame_times(plan: Plan) -> FrameTimes:
@@ -722,10 +723,10 @@ def _frame_times(plan: Plan) -> FrameTimes:
     waits_for_gpu = mixes_devices(plan.plans) and not plan.constraints.split
     return FrameTimes(
         "predicted",
-        round(period, _DIGITS) if known else None,
-        {name: round(us, _DIGITS) if known else None for name, us in busy.items()},
+        round(period, DIGITS) if known else None,
+        {name: round(us, DIGITS) if known else None for name, us in busy.items()},
         device,
-        round(lost, _DIGITS) if lost > _ROUNDING * period else 0.0,
+        round(lost, DIGITS) if lost > _ROUNDING * period else 0.0,
         ("memory", "gpu") if waits_for_gpu else ("memory",),
     )
 
@@ -783,8 +784,8 @@ def _add_costs(
     return tuple(
         replace(
             layer,
-            predicted_us=round(layer.predicted_us + us[layer.name], _DIGITS),
-            predicted_uj=round(layer.predicted_uj + uj[layer.name], _DIGITS),
+            predicted_us=round(layer.predicted_us + us[layer.name], DIGITS),
+            predicted_uj=round(layer.predicted_uj + uj[layer.name], DIGITS),
         )
         if layer.name in us
         else layer
@@ -865,6 +866,7 @@ def objective_band(plan: Plan) -> tuple[float, float] | None:
     """Returns the range of the objective's value by the prediction error; None if unknown."""
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
+        # a period is the inverse of the rate, so the ends change places
         return (1e6 / high, 1e6 / low) if low else None
     return plan.bands.get(PREDICTED_KEYS[plan.objective])
 

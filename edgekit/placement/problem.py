@@ -53,6 +53,7 @@ def build_problem(
         wholes |= dict.fromkeys(request.devices[1:], dla_kernels(request))
     built = problem_from_kernels(request, kernels, allowed, plain=plain)
     if not plain:
+        # not for the baselines, which place only what fits
         require_memory(request, find_oversized(request, built))
     return with_fusions(request, built, wholes)
 
@@ -64,6 +65,7 @@ def find_oversized(request: PlacementInputs, built: BuiltProblem) -> dict[str, V
         names = [request.network.layers[i].name for i in kernel.layers]
         able = request.cores and all(request.able[name] for name in names)
         row = built.problem.costs[v]
+        # a layer with a mode on a core fits; without an allowed core, memory is not the reason
         if not able or any(cost and built.problem.device(m) for m, cost in enumerate(row)):
             continue
         if all(request.pins.get(name) == "GPU" for name in names):
@@ -86,6 +88,7 @@ def problem_from_kernels(
     watts = [model.watts(name) for name in names]
     layers_of = [[network.layers[i] for i in kernel.layers] for kernel in kernels]
     able = [any(allowed(layers, name) for name in names[1:]) for layers in layers_of]
+    # None in the usual case that everything fits together: the solver is faster without a test
     fits = request.capacity.fits(kernels, able) if any(able) else None
     if fits is not None:
         able = [ok and fits(frozenset((v,))) for v, ok in enumerate(able)]
@@ -97,8 +100,10 @@ def problem_from_kernels(
             layouts = request.handover.gpu(kernel)
             # fitted kernel times do not include the reformat beside a plugin
             own = bool(declared_formats(layers[0]))
+            # without a loadable to hand tensors to, another layout only costs time
             for layout in layouts[:1] if plain or not request.cores else layouts:
                 us = model.kernel_us(network, kernel, "GPU", layout[1])
+                # as if its part stays fused; broken_regions adds the difference
                 us = max(0.0, us - request.regions.saved(kernel))
                 row[modes.gpu(layout, best=layout == layouts[0] and not own)] = _device_cost(
                     0, us, watts
@@ -106,12 +111,15 @@ def problem_from_kernels(
         for device, name in enumerate(names[1:], 1):
             if able[v] and allowed(layers, name):
                 us = model.kernel_us(network, kernel, name)
+                # one mode on a core: formats matter only at a loadable's borders, where ways
+                # represent them
                 row[modes.core(device)] = _device_cost(device, us, watts)
         rows.append(row)
     borders, tensors, ways, free = BorderFinder(
         network, request.handover, modes, [tuple(row) for row in rows], watts, plain
     ).find(kernels)
     if not options.gpu:
+        # the caller has the DLA's formats, and no GPU reformats (build.mode standalone)
         borders, ways, free = [replace(border, transfers=()) for border in borders], {}, {}
     for name, border in broken_regions(request, kernels, rows, modes, watts):
         borders, tensors = [*borders, border], [*tensors, name]
@@ -220,11 +228,13 @@ def common_kernels(request: PlacementInputs) -> Kernels:
     for kernel in cuts[0]:  # a path of layers, as in every cut
         before: object = None
         for i in kernel.layers:
+            # layers of one kernel in every cut, with the same pin, can be on no two devices
             key = (pins[i], *(place[i] for place in places))
             if key != before:
                 groups.append([])
             groups[-1].append(i)
             before = key
+    # the last layer writes the output, so this is a topological order
     groups.sort(key=lambda group: group[-1])
     return join_groups(network, groups)
 
@@ -255,6 +265,7 @@ class Modes:
     _core: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # must be the first: CALLER_MODE
         self._add(0, "caller", CALLER, best=True)
 
     def gpu(self, layout: Layout, *, best: bool) -> int:
@@ -325,6 +336,7 @@ class BorderFinder:
             transfers: list[Transfer] = []
             for pairs, ways in self._transfers(name, v, users, name in leaves, kernels):
                 undominated = _drop_dominated([(way, self._cost(way, pairs)) for way in ways])
+                # a free hand-over is no transfer for the solver, but the plan names its format
                 if any(us > 0 for us in undominated[0][1].load_us):
                     meaning[len(borders), len(transfers)] = tuple(way for way, _ in undominated)
                     costs = tuple(cost for _, cost in undominated)
@@ -359,6 +371,7 @@ class BorderFinder:
             for goal in goals:
                 other = self.modes.layouts[goal]
                 if other is None:
+                    # their common formats: a loadable reads the tensor once
                     able = [kernels[u] for u in users if goal in self.allowed[u]]
                     yield [(source, goal)], self._limit_ways(self.handover.into(name, layout, able))
                 elif not fused and self._changes_type(source, goal):
@@ -401,6 +414,7 @@ class BorderFinder:
         """Returns True if a tensor is reformatted between two modes of the GPU or the caller."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
         best = self.modes.best[source] and self.modes.best[goal]
+        # fitted kernel times include reformats between best layouts
         return not best and a[1] != b[1]
 
     def _gpu_way(self, name: str, source: Layout, goal: Layout) -> HandoverWay:
@@ -414,6 +428,7 @@ class BorderFinder:
     def _cost(self, way: HandoverWay, pairs: Sequence[tuple[int, int]]) -> Cost:
         load = [0.0] * (len(self.watts) + 1)  # the delay comes last
         load[0] = way.reformat_us
+        # the extra time is the core's at either end
         ends = {self.modes.modes[m].device for pair in pairs for m in pair} - {0}
         for core in ends:
             load[core] += way.io_us
@@ -464,6 +479,7 @@ def _fusion_savings(
     network, model, kernels = request.network, request.model, built.kernels
     whole_of: dict[int, Hashable] = {i: n for n, k in enumerate(wholes) for i in k.layers}
     parts = {k.layers for k in kernels}
+    # no kernel of this device is cut
     if not whole_of or all(whole.layers in parts for whole in wholes):
         return {}
     name = built.problem.devices[device]
@@ -478,7 +494,9 @@ def _fusion_savings(
         u, before = last_of.get(whole, (v, ()))
         layers = tuple(sorted((*before, *kernel.layers)))
         last_of[whole] = (v, layers)
+        # only parts that share a tensor can run as one
         if before and set(kernels[u].outputs) & set(kernel.inputs):
+            # what this part adds to the parts before it, against its own kernel
             prefix = model.kernel_us(network, join(network, before, consumers), name)
             together = model.kernel_us(network, join(network, layers, consumers), name)
             alone = model.kernel_us(network, kernel, name)
@@ -511,6 +529,7 @@ def _with_savings(
             assert own is not None
             costs[v][m] = cost(max(0.0, own.load_us[device] - us))
     borders: list[Border] = []
+    # each saving is charged at one border: two tensors between the parts would pay twice
     left = dict(saved)
     for border in problem.borders:
         extra: list[Transfer] = []

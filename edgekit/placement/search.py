@@ -71,6 +71,7 @@ def search(
     tried, at, notes = [built], 0, list[str]()
     bound = best.bound
     for name, baseline in _with_other_kernels(built, compared):
+        # solving another cut into kernels pays only if its baseline alone already beats this plan
         if best.parts and not is_better(
             options, _baseline_value(request, built, baseline), best.value
         ):
@@ -79,6 +80,7 @@ def search(
         other = replace(other, problem=limit_cores(other.problem, cores))
         found = optimise(other.problem, options, _starts(other, compared), on_bound)
         clocked = clocked or found.clocked
+        # the weakest bound: it must hold for every cut that was searched
         bound = (max if options.objective == "throughput" else min)(bound, found.bound)
         if found.parts and is_better(options, found.value, best.value):
             best, at = found, len(tried)
@@ -88,6 +90,7 @@ def search(
         notes.append("the search reached its time limit; another run may give another result")
     if best.parts:
         return tried[at], replace(best, bound=bound), notes
+    # an infinite bound (0 for frames a second) proves that no plan exists
     if bound != no_plan(options).bound:
         raise GateError(
             "the solver found no placement within its limits, but has not proved that none exists",
@@ -129,6 +132,7 @@ def _with_other_kernels(built: BuiltProblem, compared: Compared) -> Iterator[tup
 
 def _starts(built: BuiltProblem, compared: Compared) -> list[Placing]:
     """Returns the baselines that are placements of the problem."""
+    # any goal: only the modes are used
     goal = Goal.of(built.problem, "period", {})
     found = []
     for baseline in compared.values():
@@ -149,6 +153,7 @@ def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | No
     }
     modes = []
     for v, kernel in enumerate(built.kernels):
+        # kernels can be cut otherwise there: the layer that writes the output decides
         want = mode_of[kernel.layers[-1]]
         fitting = [
             (problem.modes[m] != want, m)
@@ -184,8 +189,10 @@ def baseline_within_request(
         fits=request.capacity.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
     )
     bounds = dict(options.bounds)
+    # the solver knows a single sum of the two
     if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
         return None
+    # one plan for all frames
     metric = "period" if options.objective == "throughput" else options.objective
     return evaluate(problem, baseline.modes, Goal.of(problem, metric, bounds))
 
@@ -264,6 +271,7 @@ def optimise(
     effort = Effort(EFFORT)
     if options.objective == "period":
         effort = Effort(PERIOD_EFFORT, seconds=PERIOD_EFFORT)
+        # without a core, or with a node that cannot run, no start is needed
         if problem.cores and all(any(row) for row in problem.costs):
             part = effort.part(effort.left * STARTS_SHARE)
             starts = [*starts, *period_starts(problem, options.bounds, part)]
@@ -353,11 +361,13 @@ def _best_cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
     count = len(problem.costs)
     modes = [_modes_on(problem, device) for device in range(len(problem.devices))]
     sums = [_running_loads(problem, own) for own in modes]
+    # the number of pairs of cuts grows with the square of the positions
     step = -(-count // POSITIONS)
     at = [*range(0, count, step), count]
     found: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = []
     for order in permutations(range(len(problem.devices)), min(3, len(problem.devices))):
         for i, a in enumerate(at):
+            # three ranges have two cuts, two ranges one
             for b in at[i:] if len(order) > 2 else (count,):
                 edges = (0, a, b, count)[: len(order) + 1]
                 load = [

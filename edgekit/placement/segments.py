@@ -141,6 +141,7 @@ def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> t
     owner: dict[str, PlacedLayer] = {}
     for layer in network.layers:
         for name in layer.nodes:
+            # the first layer of a node that became several
             owner.setdefault(name, placed[layer.name])
     homes = _origins(graph, owner, list(placed.values()))
     members: dict[int, list[onnx.NodeProto]] = {}
@@ -218,6 +219,7 @@ def _origins(
             home = _NodeAssignment(layer.name, layer.device, layer.precision, layer.segment)
         else:
             before = [home_of[name] for name in graph.variable_reads(node) if name in home_of]
+            # the latest of its inputs: an earlier segment would read a tensor before it is written
             last = max(before, key=lambda h: h.segment) if before else None
             home = (
                 _NodeAssignment(node.name, last.device, last.precision, last.segment)
@@ -241,6 +243,8 @@ def _listed(
         number = placed[layer.name].segment
         if number not in segments:
             origins = [home_of_node[n].segment for n in layer.origin if n in home_of_node]
+            # its own segment has no nodes: with the node that it was inserted for, else the segment
+            # before
             number = origins[0] if origins else max((s for s in segments if s < number), default=-1)
         if number in listed:
             listed[number].append(layer.name)

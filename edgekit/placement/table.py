@@ -163,6 +163,7 @@ def table_modes(
         if found:
             yield from ((board, mode, "") for mode in dict.fromkeys(found))
             continue
+        # a mode of one board, such as 50W, need not exist on the others
         lacks = _missing_mode_error(board, requested) is not None
         mode = board.mode(None if lacks else requested).name
         yield board, mode, f"{name} has no power mode {requested}; {mode} is used" if lacks else ""

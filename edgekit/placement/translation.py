@@ -39,6 +39,7 @@ def translate(
         return None, ""
     from edgekit.quantize.qdq.to_implicit import from_qdq
 
+    # without a DLA the GPU reads Q/DQ nodes itself
     if not supports_dla(target, tensorrt) or reads_qdq(target, tensorrt):
         return None, ""
     try:
@@ -81,6 +82,7 @@ def find_model_by_digest(model: Model, digest: str) -> Model:
     """Returns the model with that digest: a Q/DQ model itself, or its translation."""
     from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 
+    # translating takes time, and most models have no Q/DQ nodes
     if model.digest == digest or not has_qdq(model):
         return model
     try:
@@ -139,6 +141,7 @@ def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
         return other
     found = from_qdq(other)
     names = dict.fromkeys([*mine.scales, *found.scales])
+    # a refit replaces weights alone: scales of activations are compiled into the engines
     apart = [name for name in names if mine.scales.get(name) != found.scales.get(name)]
     if apart:
         raise DataError(

@@ -51,6 +51,7 @@ def under_contention(
         if ran is not None:
             best = _keep_better(workload, objective, best, ran)
         used = workload.used(last.places)
+        # one device alone has no contention, and known places give the same times again
         if len(used) < 2 or last.places in seen or round_ == _ROUNDS - 1:
             break
         seen.add(last.places)
@@ -157,19 +158,12 @@ def _schedule_worst_case(
         return None
     ran = simulate(workload, safe, slowdown)
     best = None if ran is None else _keep_better(workload, objective, None, ran)
-    # the latest end of any task
+    # with the worst slowdown of all devices no task ends later than in this timetable
     return _keep_better(workload, objective, best, safe)
 
 
 def worst_slowdown(workload: Workload, slowdown: Slowdown, used: frozenset[int]) -> list[float]:
-    """Returns each device's slowdown while all of ``used`` work.
-
-    Contention for shared memory: devices that work together slow each other down.
-
-    The order of the tasks on each device is kept; every task starts as soon as its frame, its
-    device and the task before it allow. While several devices work, each runs at speed 1 /
-    slowdown, measured for those devices together (``targets/costs/contention.yaml``).
-    """
+    """Returns each device's slowdown while all of ``used`` work."""
     return [slowdown(d, used - {d}) for d in range(len(workload.devices))]
 
 
@@ -188,6 +182,8 @@ def simulate(
     ran = runs.through(_CYCLES)
     for cycle in range(1, _CYCLES):
         before, after = runs.table(ran, cycle - 1), runs.table(ran, cycle)
+        # Frames can pile up slowly: a late cycle must be the same. The last has no next cycle
+        # beside it.
         if _same_times(before, after) and _same_times(after, runs.table(ran, _CYCLES - 2)):
             return after
     return None
@@ -204,6 +200,13 @@ def _same_times(a: Timetable, b: Timetable) -> bool:
 
 
 class _Simulation:
+    """Runs the tasks of a timetable in its order.
+
+    Each task starts as soon as its frame, its device and the task before it allow. While several
+    devices work, each runs at speed 1 / slowdown, measured for those devices together
+    (``targets/costs/contention.yaml``).
+    """
+
     def __init__(self, workload: Workload, table: Timetable, slowdown: Slowdown | None) -> None:
         self.workload = workload
         self.old = table
@@ -228,6 +231,7 @@ class _Simulation:
                     continue
                 key = queue[heads[device]]
                 chain, frame, number = key
+                # the device keeps its order: it waits for this task and takes no other
                 if number and (chain, frame, number - 1) not in done:
                     continue
                 arrival = self.workload.arrival_us(chain, frame)
@@ -237,13 +241,16 @@ class _Simulation:
                 heads[device] += 1
                 starts[key] = now
                 running[device] = (key, self.tasks[chain][number].work_us)
+            # no task runs and no arrival is awaited: all is done
             if not running and wait == float("inf"):
                 return done
+            # speeds change only when a task starts or ends
             speeds = self._speeds(frozenset(running))
             step = min([wait, *(left / speeds[d] for d, (_, left) in running.items())])
             now += step
             for device, (key, before) in list(running.items()):
                 left = before - step * speeds[device]
+                # rounding can leave a little work
                 if left <= 1e-9:
                     done[key] = (starts[key], now)
                     del running[device]
@@ -291,8 +298,6 @@ class _Simulation:
 class Contention:
     """The slowdown of devices that work beside others, with its source.
 
-    ``slowdown`` is a factor by device ("gpu", "dla") and the devices working beside it ("dla+gpu").
-
     Attributes:
         slowdown: Factor by device ("gpu", "dla") and the devices working beside it ("dla+gpu").
     """
@@ -313,6 +318,7 @@ def contention_model(target: Target, workload: Workload) -> tuple[Slowdown, Cont
     cores = frozenset(workload.cores)
 
     def slowdown(device: int, others: frozenset[int]) -> float:
+        # factors are known for two other cores at most
         concurrent = ["dla"] * min(2, len(others & cores))
         if others - cores:
             concurrent.append("gpu")

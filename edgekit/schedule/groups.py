@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from edgekit.solver.loadables import fits
 from edgekit.solver.problem import OUTSIDE, Border, PlacementProblem
 
 # weight of a GPU microsecond relative to a DLA core's
@@ -76,6 +77,7 @@ class _ChainBuilder:
         problem, count = self.problem, len(self.problem.costs)
         opened: list[list[Border]] = [[] for _ in range(count + 1)]
         closed = [0] * (count + 1)
+        # the caller's hand-overs are priced at the ends of the chain alone
         first_possible = 0  # after the last reader of the inputs
         last_possible = count  # before the first writer of the outputs
         for border in problem.borders:
@@ -109,6 +111,7 @@ class _ChainBuilder:
             cost = self.problem.costs[v][mode]
             assert cost is not None
             total += sum(cost.load_us)
+        # transfers within a device: changes of type, and reformats beside a plugin
         return total + self._inside(low, high, device)[0]
 
     def _inside(self, low: int, high: int, device: int) -> tuple[float, float]:
@@ -116,6 +119,7 @@ class _ChainBuilder:
         time = energy = 0.0
         for v in range(low, high):
             for border in self.written[v]:
+                # later readers get the tensor at the group's border
                 users = [u for u in border.consumers if u < high]
                 pairs = {(self.mode[v][device], self.mode[u][device]) for u in users}
                 found = _transfers(border, pairs)
@@ -136,6 +140,7 @@ class _ChainBuilder:
         places = range(caller + 1)
         place = self.cuts[cut]
         rows = [[0.0] * (caller + 1) for _ in places]
+        # all inputs enter, or all outputs leave, at the ends: any number of tensors
         if cut == 0 or cut == len(self.cuts) - 1:
             for border in self.problem.borders:
                 enters, leaves = border.producer == OUTSIDE, border.output
@@ -159,6 +164,7 @@ class _ChainBuilder:
             for b in self.devices:
                 if source is None:
                     continue
+                # readers before this border have the tensor already
                 goals = {self.mode[u].get(b) for u in crossing.consumers if u >= place}
                 pairs = {(source, m) for m in goals if m is not None}
                 rows[a][b] = _transfers(crossing, pairs)[0]
@@ -187,8 +193,8 @@ class _ChainBuilder:
         """Returns the time of adjacent nodes by device, None on a core that cannot hold them."""
         own = [self._time(low, high, d) for d in self.devices]
         if any(own[d] is not None for d in self.problem.cores):
-            fits = self._fits(range(low, high))
-            own = [us if fits or d not in self.problem.cores else None for d, us in enumerate(own)]
+            whole = fits(self.problem, range(low, high))
+            own = [us if whole or d not in self.problem.cores else None for d, us in enumerate(own)]
         return own
 
     def _able(self, low: int, high: int) -> bool:
@@ -206,23 +212,18 @@ class _ChainBuilder:
             found.append(j)
         return found
 
-    def _fits(self, nodes: Sequence[int]) -> bool:
-        problem = self.problem
-        if any(sum(pool.needs[v] for v in nodes) > pool.limit for pool in problem.pools):
-            return False
-        return problem.fits is None or problem.fits(frozenset(nodes))
-
     def _too_large(self, groups: Sequence[KernelGroup]) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         if not self.problem.pools and self.problem.fits is None:
             return found
         for i in range(len(groups)):
+            # only the shortest run from each group: longer runs contain it
             nodes: list[int] = []
             for j in range(i, len(groups)):
                 if all(groups[j].times_us[c] is None for c in self.problem.cores):
                     break
                 nodes += groups[j].nodes
-                if not self._fits(nodes):
+                if not fits(self.problem, nodes):
                     while found and found[-1][1] >= j:
                         found.pop()  # the new run is shorter
                     found.append((i, j))
@@ -247,6 +248,7 @@ class _ChainBuilder:
                 for a, b in pairwise(order)
                 if b - a > 1
             ]
+            # halve the longest group, near the middle of its time
             total, a, b = max(sizes)
             before, best = 0.0, (float("inf"), a + 1)
             for i in range(a, b - 1):
@@ -265,6 +267,7 @@ class _ChainBuilder:
         time.
         """
         problem, caller = self.problem, len(self.devices)
+        # the first core represents all: only borders are chosen here
         devices = [0, problem.cores[0]]
         launch = problem.launch[problem.cores[0]]
         start = sum(launch.load_us) if launch else 0.0

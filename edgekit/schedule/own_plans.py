@@ -1,7 +1,5 @@
-"""Each network alone: its best plans as routes of tasks, so that a joint placement is no worse than
-a choice among these plans, and proven bounds over all of its placements.
-
-A network's own best plans as routes, an alternative to its chain of groups.
+"""Each network alone: its best plans as routes of tasks, an alternative to its chain of groups, and
+proven bounds over all of its placements.
 
 Groups keep every tensor in its best format and change the device only at single-tensor borders. The
 plans of :func:`~edgekit.placement.placing.place` have neither limit, so a joint placement is no
@@ -73,6 +71,7 @@ class NetworkAlone:
         self._priced: dict[tuple[float, int], PricedLoad] = {}
         refusal: GateError | None = None
         for objective, metric in _METRICS.items():
+            # infinite: a form without any placement does not lower the minimum
             proved = dict.fromkeys(map(id, forms), math.inf)
             for form, alike in self._groups:
                 try:
@@ -85,6 +84,7 @@ class NetworkAlone:
                 proved[id(form)] = min(proved[id(form)], solved.bound)
                 for part in solved.parts:
                     self._add(alike, built, part.placing)
+            # any form may be used, so only the smaller bound holds
             self.bounds[metric] = min(proved.values())
             self._best[objective] = min(forms, key=lambda form: proved[id(form)])
         if refusal is not None and not self._found:
@@ -104,6 +104,7 @@ class NetworkAlone:
         loads, bound = list[PricedLoad](), math.inf
         for _, alike in self._groups:
             problem = alike[0].problem
+            # the cores share their price, as the busiest core works at least their mean
             weights = [price, *([(1 - price) / max(1, cores)] * len(problem.cores)), 0.0]
             optimum = minimise(problem, Goal(tuple(weights)))
             bound = min(bound, optimum.bound)
@@ -166,6 +167,7 @@ def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
             "pin to DLA instead of to a core, or set build.mode: split",
             BindingLimit("placement"),
         )
+    # without a pin to one of them, cores differ only in name: the first is solved for all
     named = any(dla_core(device) is not None for device in request.pins.values())
     groups = [[prepared] for prepared in each] if named else [each]
     return groups if one_core else [[whole], *groups]
@@ -183,6 +185,7 @@ def _on_core(
 ) -> OwnPlan:
     """Returns a plan that was found for a core, moved to a like core."""
     if built.problem.devices != prepared.request.devices:
+        # the search can have taken a baseline's kernels
         same = prepared.built.kernels == built.kernels
         built = prepared.built if same else build_problem(prepared.request, kernels=built.kernels)
     route, nodes = plan_route(built.problem, placing, devices)
@@ -192,6 +195,7 @@ def _on_core(
 def _drop_repeats(plans: Sequence[OwnPlan]) -> Iterator[OwnPlan]:
     seen = set()
     for plan in plans:
+        # a timetable sees only devices and durations
         key = tuple((task.device, round(task.work_us, 3)) for task in plan.route.tasks)
         if key not in seen:
             seen.add(key)
@@ -282,6 +286,7 @@ class _ExtraWork:
         users = [v for v in border.consumers if (source, modes[v]) in transfer.pairs]
         first = min((self.step_of[v] for v in users), default=len(steps))
         writer = -1 if border.producer == OUTSIDE else self.step_of[border.producer]
+        # inputs have no writer, and outputs no reader
         ends = [s for s in (first, writer) if 0 <= s < len(steps)]
         for device, us in enumerate(load_us):
             if not us:
@@ -289,6 +294,8 @@ class _ExtraWork:
             own = [s for s in ends if steps[s].device == device]
             if device in self.problem.cores and own:
                 self.extra[own[0]] += us
+            # the rest is the GPU's: in the run that writes the tensor, ends before the reader, or
+            # reads it
             elif writer >= 0 and steps[writer].device == 0:
                 self.extra[writer] += us
             elif first and steps[first - 1].device == 0:

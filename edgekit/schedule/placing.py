@@ -98,6 +98,7 @@ def place_several(
     for member in members:
         with within(member.name):
             forms.append(_forms(member, target, power_mode))
+    # before any search: arithmetic refuses what is far from possible
     require_least_work(members, forms)
     alone, prepared = list[NetworkAlone](), list[Prepared]()
     for member, own in zip(members, forms, strict=True):
@@ -161,6 +162,7 @@ def frames_per_hyperperiod(rates: Mapping[str, float | None]) -> tuple[int, ...]
 
 
 def _period(rate_hz: float | None) -> Fraction | None:
+    # the decimal as written: the binary value of 0.1 would make a hyperperiod of years
     return None if rate_hz is None else 1_000_000 / Fraction(str(rate_hz))
 
 
@@ -200,6 +202,7 @@ def _as_chain(
     limit: int,
     plans: tuple[OwnPlan, ...],
 ) -> PlacedNetwork:
+    # a group has one time on each device: one format, and no price that depends on other groups
     built = with_unbroken_regions(build_problem(prepared.request, plain=True))
     groups = build_groups(built.problem, limit)
     deadline = None if member.deadline_ms is None else member.deadline_ms * 1e3
@@ -245,6 +248,7 @@ def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain
         return chain
 
     def row(values: Sequence[float]) -> tuple[float, ...]:
+        # in hand-overs the caller's index comes after the last device
         return (*values[:own], *([0.0] * missing), *values[own:])
 
     return replace(
@@ -268,10 +272,12 @@ def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain
 def _without_contention(workload: Workload, objective: str, limit: SearchLimit) -> Timetable:
     found = solve_timetable(workload, objective, limit=limit)
     if found is None:
+        # only to name the late networks, so deadlines are loose and the search is short
         late = solve_timetable(workload, "latency", within=4.0, limit=limit.part(1 / 4))
         raise missed_deadlines(workload, late, contention=False)
     if not found.places:
         raise no_timetable_found()
+    # Starts in whole units, durations rounded up: the simulation closes the gaps.
     ran = simulate(workload, found)
     return found if ran is None else replace(ran, value=found.value, bound=found.bound)
 
@@ -297,6 +303,7 @@ def _shortest_periods(
         raise no_timetable_found()
     places, load, bound = found
     everyone = frozenset(range(len(workload.devices)))
+    # other places can be better if contention counts
     longer = stretch_times(workload, worst_slowdown(workload, slowdown, everyone))
     again = find_best_places(longer, limit=limit.part(1 / 4))
     best: Timetable | None = None
@@ -390,6 +397,7 @@ def _least_us(problem: PlacementProblem) -> tuple[float, float, float]:
         costs = [cost.load_us for cost in row if cost is not None]
         frame_us += min(map(sum, costs), default=0.0)
         work_us += min((sum(load[:-1]) for load in costs), default=0.0)
+        # after the GPU come the cores, and last the delay
         if all(sum(load[1:-1]) == 0 for load in costs):
             gpu_us += min((load[0] for load in costs), default=0.0)
     return frame_us, work_us, gpu_us
@@ -417,9 +425,11 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
             raise _too_slow(chain.name, "", need, chain.deadline_us)
     whole = workload.hyperperiod_us
     found = find_best_places(workload, limit=limit)
+    # only the proven bound refuses, not the best load that was found
     if found is not None and (whole is None or found[2] <= float(whole)):
         return
     if workload.max_loadables is not None and workload.cores:
+        # is it the devices' time or the slots?
         free = replace(workload, max_loadables=None)
         other = find_best_places(free, limit=limit)
         if other is not None and (whole is None or other[1] <= float(whole)):

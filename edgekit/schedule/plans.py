@@ -10,7 +10,8 @@ from dataclasses import replace
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError
 from edgekit.network.model import Network
-from edgekit.placement.assembly import DIGITS, assemble
+from edgekit.placement.assembly import assemble, max_pool_bytes
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.placing import Prepared
 from edgekit.placement.plan import Options, Plan, pool_bytes
 from edgekit.placement.problem import BuiltProblem
@@ -210,14 +211,6 @@ class Plans(FormerDict):
         return dict(write(self))
 
 
-def _max_pool_bytes(networks: Sequence[NetworkPlan]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for network in networks:
-        for name, size in network.plan.pools.items():
-            found[name] = max(size, found.get(name, 0))
-    return found
-
-
 def assemble_plans(
     placed: Sequence[PlacedNetwork],
     workload: Workload,
@@ -239,6 +232,7 @@ def assemble_plans(
         cycle = upper.value
     else:
         cycle = max(end for chain in upper.ends_us for frame in chain for end in frame)
+    # the same places and order without contention
     alone = lower if objective == "period" else simulate(workload, upper) or upper
     networks = tuple(
         NetworkPlan(
@@ -294,7 +288,7 @@ def assemble_plans(
             for name, (low, high) in _utilisation(workload, upper, cycle).items()
         },
         loadables=CoreLoadables(slots, workload.max_loadables or 0),
-        pools=_max_pool_bytes(networks),
+        pools=max_pool_bytes([loadable for plan in plans for loadable in plan.loadables]),
         contention=contention,
         notes=tuple(
             _notes(
@@ -435,6 +429,7 @@ def build_timeline(
                     round(end, DIGITS),
                     round(task.work_us, DIGITS),
                 )
+                # routes cut long GPU runs into pieces, between which no other task may have run
                 if slots and _continues(slots[-1], slot):
                     slot = _join_entries(slots.pop(), slot)
                 slots.append(slot)

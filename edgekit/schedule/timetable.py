@@ -1,8 +1,6 @@
-"""Timetables of several chains on shared devices: the input (``Workload``), the best places and
-starts by CP-SAT (``timetable``), steady states without deadlines, and lower bounds. Times are in
-microseconds.
-
-Several networks on shared devices: the input and the timetable found.
+"""Timetables of several networks on shared devices: the input (``Workload``), the best places and
+starts by CP-SAT (``solve_timetable``), steady states without deadlines, and lower bounds. Times are
+in microseconds.
 
 Each network is a chain of parts. A frame runs every part in order; all frames of a network run
 alike, so that each network needs a single set of engines. Adjacent parts of a chain on the same
@@ -36,11 +34,11 @@ EFFORT = 20.0
 """Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""
 SECONDS = 60.0
 """Wall-clock limit of all searches together, in seconds, for slow machines."""
-_FIRST = 2.0
+_FIRST = 2.0  # effort of the first, single search
 _UNITS = 1e9  # approximate units per cycle; least and most units per microsecond:
 _FEWEST, _MOST = 10, 1_000_000
-_EXACT = 1e-7
-_WEIGHT = 5_000
+_EXACT = 1e-7  # relative error of weights
+_WEIGHT = 5_000  # largest weight of the longest deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +130,7 @@ class Workload:
         periods = [chain.period_us for chain in self.chains if chain.period_us is not None]
         if not periods:
             return None
+        # a Fraction is in lowest terms, which this formula needs
         return Fraction(
             math.lcm(*(p.numerator for p in periods)), math.gcd(*(p.denominator for p in periods))
         )
@@ -222,6 +221,7 @@ def frame_tasks(workload: Workload, chain: int, places: Sequence[int]) -> list[D
             task = found[-1]
             found[-1] = DeviceTask(after, task.first, border, task.work_us + time, task.extra_us)
         else:
+            # the first device hands over to itself before its own part
             extra = (launch or 0.0) + (hand if after == 0 and before != 0 else 0.0)
             found.append(DeviceTask(after, border, border, time + extra, extra))
     return found
@@ -368,11 +368,13 @@ def _run_searches(
     answer = solve(first, limit.seconds)
     if answer.status == "infeasible" or answer.proved:
         return answer
+    # the second search starts where the first one ended
     hint = answer.places or hint
     later = replace(scaled.request, hint=hint, workers=4, effort=limit.effort)
     if limit.effort <= _FIRST:
         return answer
     again = solve(later, limit.seconds)
+    # the clock ended the second search: the first answer is still valid
     if again.status == "unknown" != answer.status:
         return answer
     return again
@@ -390,6 +392,7 @@ class _ScaledRequest:
         if whole is None:
             self.unit_us, hyper = 1 / units, None
         else:
+            # each network's period must be a whole number of units
             step = math.lcm(*workload.frames)
             hyper = step * math.ceil(float(whole) * units / step)
             self.unit_us = float(whole) / hyper
@@ -399,6 +402,7 @@ class _ScaledRequest:
         limits = [min(horizon, within * deadline) for deadline in deadlines]
         self.weights, self.longest_us, self.error = _weights(deadlines)
         goals = {"latency": "ratio", "makespan": "end", "load": "load"}
+        # later cycles that a frame, arriving last, can still run in
         copies = 0
         if hyper is not None and objective != "load":
             reach = max(
@@ -428,6 +432,7 @@ class _ScaledRequest:
 
     def up(self, us: float) -> int:
         """Returns a duration in units, rounded up."""
+        # a duration that is whole but for rounding stays as it is
         return math.ceil(us / self.unit_us - 1e-6)
 
     def down(self, us: float) -> int:
@@ -453,6 +458,7 @@ class _ScaledRequest:
 
     def _cost(self, device: int, energy_uj: float, us: float) -> int:
         if self.objective == "energy":
+            # thousandths, since CP-SAT takes integers
             return round(energy_uj * 1000)
         return round(us * 1000) if self.objective == "gpu_time" and device == 0 else 0
 
@@ -554,6 +560,7 @@ def _weights(deadlines: Sequence[float]) -> tuple[list[int], float, float]:
     longest = max(deadlines)
     ratios = [longest / deadline for deadline in deadlines]
     best: tuple[float, int, list[int]] | None = None
+    # the smallest multiple at which all ratios are nearly whole
     for times in range(1, _WEIGHT + 1):
         weights = [round(times * ratio) for ratio in ratios]
         pairs = zip(weights, ratios, strict=True)
@@ -573,6 +580,7 @@ def alone_us(workload: Workload, chain: int) -> float:
     if not own.times_us:
         return routes
     caller = len(workload.devices)
+    # a shortest path over the parts; the places before the next part are the states
     best = {caller: 0.0}
     for part, row in enumerate(own.times_us):
         step = {}
@@ -630,6 +638,7 @@ def _first_gaps(
             row.append(start)
             now = start + task.work_us
             phase = start % period
+            # work over the end of a period goes on at the beginning of the next period
             first = min(task.work_us, period - phase)
             busy[task.device].append((phase, phase + first))
             if first < task.work_us:
@@ -652,6 +661,7 @@ def _gap(
         if a >= start + work - 1e-9:
             break
         start = b
+    # `taken` covers four periods: a later start could overlap work that it leaves out
     return start if start <= now + 2 * period else None
 
 
@@ -664,8 +674,10 @@ def _first_starts(
         now, row = 0.0, []
         for task in own:
             phase = filled[task.device]
+            # One task after the other fits into the period, which is at least the device's load.
             filled[task.device] += task.work_us
             start = now - now % period + phase
+            # this period's turn is over before the frame gets here
             if start < now - 1e-9:
                 start += period
             row.append(start)

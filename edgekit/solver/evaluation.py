@@ -1,10 +1,9 @@
-"""The cost of a placement: the loads of given modes, and the best way to run them. Also finds
+"""The cost of a placement: the loads of given modes, and the best way to run them. Also merges
 identical cores, so that equivalent placements are searched only once.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +13,11 @@ from edgekit.solver.problem import (
     Cost,
     ExecutionStep,
     Goal,
-    Mode,
     PlacementProblem,
     Placing,
     metrics,
+    swapped_modes,
+    twin_cores,
 )
 from edgekit.solver.program import Expression, Program
 
@@ -48,6 +48,7 @@ def is_better(candidate: Placing, best: Placing | None) -> bool:
 
 def _rank(placing: Placing) -> tuple[int, int, float, tuple[int, ...]]:
     total = sum(placing.load_us)
+    # modes last: of equal placements every machine must take the same
     return (count_transitions(placing.steps), len(placing.steps), round(total, 6), placing.modes)
 
 
@@ -80,6 +81,7 @@ def settle(
     energy = 0.0
     for v, m in enumerate(modes):
         cost = problem.costs[v][m]
+        # a start of a search can come from a problem with other pins or more cores
         if cost is None:
             return None
         energy = _add_costs(loads, energy, cost)
@@ -91,6 +93,7 @@ def settle(
             slots[step.device] += 1
     if problem.max_loadables is not None and max(slots.values(), default=0) > problem.max_loadables:
         return None
+    # after all other loads: under a bound, or for a period, they decide which way is best
     if ways is None:
         ways = _ways(problem, goal, loads, energy, find_paid_transfers(problem, modes))
         if ways is None:
@@ -111,15 +114,15 @@ def _add_costs(loads: list[float], energy: float, cost: Cost) -> float:
 
 def useful_ways(ways: Sequence[Cost], goal: Goal) -> list[int]:
     """Returns the ways that can be best for the goal: a single way if a weighted sum decides."""
-    if goal.weights is not None:
+    if goal.weights is not None and not goal.bounds:
         values = [goal.value(way.load_us, way.energy_uj) for way in ways]
         order = sorted(range(len(ways)), key=lambda w: (values[w], sum(ways[w].load_us), w))
-        if not goal.bounds:
-            return order[:1]
+        return order[:1]
     retained: list[int] = []
     for w, way in enumerate(ways):
         mine = (*way.load_us, way.energy_uj)
         others = [(u, (*ways[u].load_us, ways[u].energy_uj)) for u in range(len(ways)) if u != w]
+        # dominated in every resource and in energy; of equal ways the first stays
         if not any(
             all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or u < w)
             for u, other in others
@@ -155,6 +158,7 @@ def _ways(
                 expression.add(variable, us)
             spent.add(variable, cost.energy_uj)
     state_goal(problem, goal, program, total, spent)
+    # exact: the relaxation's bound is compared with this placement's value
     found = program.solve(gap=1e-9)
     if found.values is None:
         return None
@@ -179,6 +183,7 @@ def state_goal(
     for device, load in zip(problem.devices, loads, strict=False):
         gpu.plus(load, float(device == "GPU"))
     for name, limit in goal.bounds.items():
+        # limits near 1, since the solvers' tolerances are absolute
         size = 1.0 / max(abs(limit), 1e-9)
         limited = {
             "latency_us": [every],
@@ -191,6 +196,7 @@ def state_goal(
     total = Expression()
     if goal.weights is None:
         sums = _weighted(problem, loads)
+        # CP-SAT needs a finite range of the period
         most = max(
             sum(max(c, 0.0) * program.upper[i] for i, c in load.items()) + load.constant
             for load in sums
@@ -225,11 +231,12 @@ def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Pla
         modes: By node, an index into ``problem.modes``.
         goal: The goal; the best transfer ways and running order for it are taken.
     """
-    found, exact = evaluated(problem, modes, goal)
+    found, exact = evaluate_quickly(problem, modes, goal)
     if exact:
         return found
     from edgekit.solver.cpsat.running_order import solve_steps
 
+    # only the order is open: each node keeps its mode
     costs = tuple(
         tuple(cost if n == m else None for n, cost in enumerate(row))
         for row, m in zip(problem.costs, modes, strict=True)
@@ -239,7 +246,7 @@ def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Pla
     ).placing
 
 
-def evaluated(
+def evaluate_quickly(
     problem: PlacementProblem, modes: Sequence[int], goal: Goal
 ) -> tuple[Placing | None, bool]:
     """Returns the best way to run modes, and True if the search was exhaustive."""
@@ -250,60 +257,6 @@ def evaluated(
         if found and is_better(found, best):
             best = found
     return best, orders.exact
-
-
-def swapped_modes(problem: PlacementProblem, first: int, second: int) -> tuple[int, ...] | None:
-    """Returns each mode's image when two devices are exchanged, or None if a mode has no image."""
-    change = {first: second, second: first}
-    index = {mode: i for i, mode in enumerate(problem.modes)}
-    if len(index) < len(problem.modes):
-        return None
-    images = [
-        index.get(Mode(change.get(m.device, m.device), m.reads, m.writes)) for m in problem.modes
-    ]
-    return None if None in images else tuple(i for i in images if i is not None)
-
-
-def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of neighbouring cores that can be exchanged without any difference."""
-    pairs = zip(problem.cores, problem.cores[1:], strict=False)
-    return tuple(pair for pair in pairs if _are_alike(problem, *pair))
-
-
-def _are_alike(problem: PlacementProblem, first: int, second: int) -> bool:
-    image = swapped_modes(problem, first, second)
-    if image is None or image[problem.outside] != problem.outside:
-        return False
-    change = {first: second, second: first}
-
-    def moved(cost: Cost | None) -> Cost | None:
-        if cost is None:
-            return None
-        loads = cost.load_us
-        return replace(cost, load_us=tuple(loads[change.get(d, d)] for d in range(len(loads))))
-
-    if problem.launch[second] != moved(problem.launch[first]):
-        return False
-    turned_speeds = [
-        tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
-    ]
-    if Counter(turned_speeds) != Counter(problem.together):
-        return False
-    for row in problem.costs:
-        if any(row[image[m]] != moved(cost) for m, cost in enumerate(row)):
-            return False
-    for border in problem.borders:
-        plain = Counter((t.pairs, frozenset(t.ways)) for t in border.transfers)
-        turned = Counter(
-            (
-                frozenset((image[a], image[b]) for a, b in t.pairs),
-                frozenset(way for way in map(moved, t.ways) if way is not None),
-            )
-            for t in border.transfers
-        )
-        if plain != turned:
-            return False
-    return True
 
 
 def merge_twin_cores(
@@ -347,6 +300,7 @@ def split_over_cores(
     own = [i for i, step in enumerate(single.steps) if step.device == core]
     slots = problem.max_loadables
     extra = 0 if slots is None else max(0, len(own) - slots)
+    # each window of neighbouring loadables; without extra loadables the placement as it is
     for first in range(len(own) - extra + 1 if extra else 1):
         moved = set(own[first : first + extra])
         modes = list(single.modes)
@@ -365,6 +319,7 @@ def _cheaper_together(problem: PlacementProblem, second: Mapping[int, int]) -> b
     image = {**second, **{b: a for a, b in second.items()}}
     for transfer in (t for border in problem.borders for t in border.transfers):
         pairs = transfer.pairs
+        # a conversion within a core must be paid between the two cores, too
         if any(
             a in image and b in image and (a, image[b]) not in pairs
             for a, b in pairs

@@ -1,7 +1,4 @@
-"""Nodes that can share a loadable, and running orders of loadables and other nodes. A set of
-loadables is allowed if the graph over the loadables and all single nodes has no cycle.
-
-Running orders: the loadables of a placement's nodes, and the order of all steps.
+"""Nodes that can share a loadable, and running orders of loadables and other nodes.
 
 A set of loadables is allowed if the graph over all loadables and other single nodes has no cycle.
 Equivalently, a running order exists in which every loadable is one unbroken run. A search over the
@@ -89,6 +86,7 @@ class NodeGraph:
     def ready(self, done: int, device: int) -> int:
         """Returns a mask of all nodes that a run on a device can do now."""
         now = done
+        # one pass is enough: nodes are in topological order
         for i in self.on.get(device, self.free):
             if self.before[i] & ~now == 0:
                 now |= 1 << i
@@ -112,11 +110,13 @@ def arrange(
     orders = _search(problem, graph, None)
     if not is_packed(problem):
         return orders
+    # The search without limits on a loadable is much shorter, and its loadables often fit.
     packer = LoadablePacker(problem, graph.before, graph.free)
     loadables = [s for order in orders.found for s in order.steps if s.device in problem.cores]
     if orders.exact and all(packer.allows(step.nodes) for step in loadables):
         return orders
     orders = _search(problem, graph, packer)
+    # an arrangement that meets the lower bounds is best, however the search ended
     least = [least_loadables(problem, d, devices, wild) for d in range(len(problem.devices))]
     if any(list(order.counts) == least for order in orders.found):
         return Orders(orders.found, True)
@@ -152,6 +152,7 @@ class _LabelSearch:
     def run(self) -> tuple[list[_Label], bool]:
         """Returns the finished labels that no other beats, and True if these are all."""
         nothing = (0,) * len(self.problem.devices)
+        # no device is -1, so only wild nodes run; -1 changes, since the first step is no change
         layer = [_Label(self.graph.ready(0, -1), nothing, -1, -1, ())]
         self.undominated[self._key(layer[0])] = list(layer)
         ends: list[_Label] = []
@@ -168,11 +169,15 @@ class _LabelSearch:
                         made += 1
             if made > LABELS and len(following) > 50:
                 self.exact = False
+                # a beam of the labels with the most finished nodes
                 following = sorted(following, key=lambda x: (-x.done.bit_count(), x.counts))[:50]
+            # a label can be beaten by a later label of its layer
             layer = [label for label in following if label in self.undominated[self._key(label)]]
         return _drop_dominated(ends), self.exact
 
     def _key(self, label: _Label) -> object:
+        # With a least size, more finished nodes are not always better: the rest may be too few for
+        # a loadable. Only labels with the same finished nodes are compared.
         return label.done if self.packer and self.packer.min_size > 1 else None
 
     def _add_if_useful(self, label: _Label, ends: Iterable[_Label]) -> bool:
@@ -190,12 +195,13 @@ class _LabelSearch:
         return True
 
     def _beats(self, label: _Label, other: _Label) -> bool:
-        """Returns True if every continuation of ``other`` is at least as good after ``one``."""
+        """Returns True if every continuation of ``other`` is at least as good after ``label``."""
         if not label.covers(other):
             return False
         if self.blind:
             return True
-        # a run without pools takes all ready nodes, so that none are left for its device
+        # A run without pools takes all ready nodes. With pools some may be left for its device, and
+        # ``label`` may have to change back to the device that ``other`` is still on.
         again = self.packer is not None and label.last != other.last
         return label.changes + again <= other.changes
 
@@ -224,6 +230,7 @@ class _LabelSearch:
     def _turns(self, label: _Label) -> Sequence[int]:
         """Returns the devices to try next: a ready device without loadables first if it is free."""
         if self.blind:
+            # transitions do not count here, so these nodes are free and may make others ready
             for device in self.devices:
                 if device not in self.problem.cores and self.graph.ready(label.done, device):
                     return (device,)
@@ -263,6 +270,7 @@ def least_loadables(
             level = max((n for n, _ in before), default=0)
             levels[v] = level, any(on for n, on in before if n == level)
             continue
+        # a node enters a loadable unless a predecessor with as many entries is in one
         inside = devices[v] == core
         level = max((n + (inside and not on) for n, on in before), default=int(inside))
         levels[v] = level, inside
@@ -291,6 +299,7 @@ class LoadablePacker:
         """Takes the predecessors of each node; the ``wild`` nodes have no needs."""
         self.problem, self.before = problem, before
         self.wild = frozenset(wild)
+        # wild nodes may be in any loadable and enlarge it
         self.min_size = 0 if wild else problem.min_size
         self._effort = 0
         self._fits: dict[int, bool] = {}
@@ -323,6 +332,7 @@ class LoadablePacker:
         small = self.min_size > 1
         if not small and self._fits_mask(ready):
             return (ready,), True
+        # other finished nodes do not decide which sets are closed
         key = (ready, done if small else done & self._predecessors(ready))
         if key not in self._found:
             self._found[key] = self._enumerate_sets(ready, done, small)
@@ -341,6 +351,7 @@ class LoadablePacker:
         found: list[int] = []
         whole = True
         stack = [(0, 0, 0)]  # position, taken, left out
+        # at least one set is reached: it takes a step for each node
         looked, most = 0, SETS if self._effort < EFFORT else 100 + len(order)
         while stack:
             position, taken, left = stack.pop()
@@ -359,6 +370,7 @@ class LoadablePacker:
                 continue
             i = order[position]
             bit = 1 << i
+            # pushed first, so that it is tried last: large sets come first
             stack.append((position + 1, taken, left | bit))
             if self.before[i] & ~(done | taken) == 0 and self._fits_mask(taken | bit):
                 stack.append((position + 1, taken | bit, left))

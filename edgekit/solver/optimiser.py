@@ -1,5 +1,5 @@
-"""The exact optimiser: a relaxation, the exact value of its placements, and cuts until the gap
-between both is closed (``minimise``). Also the Pareto front of two metrics, with each point proved
+"""The exact optimiser (``minimise``): a relaxation, the exact value of its placements, and cuts
+until the gap between both is closed. Also the Pareto front of two metrics, with each point proved
 (``pareto``), and the smallest set of constraints that conflict.
 
 With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few hundred
@@ -23,11 +23,10 @@ from typing import TypeVar
 from edgekit.errors import UsageError
 from edgekit.solver.evaluation import (
     evaluate,
-    evaluated,
+    evaluate_quickly,
     is_better,
     merge_twin_cores,
     split_over_cores,
-    twin_cores,
 )
 from edgekit.solver.loadables import Reach, arrange, fits, is_packed, least_loadables, too_small
 from edgekit.solver.problem import (
@@ -39,6 +38,7 @@ from edgekit.solver.problem import (
     Placing,
     Units,
     metrics,
+    twin_cores,
 )
 from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
@@ -134,11 +134,13 @@ class _Solver:
         if any(all(cost is None for cost in row) for row in self.problem.costs):
             return Optimum(None, INFINITY)
         for modes in (*starts, *self._start_modes()):
-            self.take(evaluated(self.problem, modes, self.goal)[0])
+            # no CP-SAT for a start: an answer of the quick search is enough
+            self.take(evaluate_quickly(self.problem, modes, self.goal)[0])
         for way in (self._solve_merged_cores, self._solve_relaxation, self._solve_steps):
-            self._report()
+            if self.progress and self.best is not None:
+                self.progress(self.best.value, self.bound)
             way()
-            if self.done(max(self.close, self.enough)) or self.effort.over:
+            if self.is_proved(max(self.close, self.enough)) or self.effort.over:
                 break
         if self.best is not None:
             return Optimum(self.best, min(self.bound, self.best.value))
@@ -175,7 +177,7 @@ class _Solver:
                 found.append(modes)
         return found
 
-    def done(self, gap: float) -> bool:
+    def is_proved(self, gap: float) -> bool:
         """Returns True if the best placement, or that none exists, is proven to a gap."""
         if self.best is None:
             return self.bound == INFINITY
@@ -189,6 +191,7 @@ class _Solver:
     def _solve_merged_cores(self) -> None:
         """Solves identical cores that run in sequence as one core with the slots of all."""
         weights = self.goal.weights
+        # a period counts the load of each core by itself
         if weights is None or "period_us" in self.goal.bounds:
             return
         single = merge_twin_cores(self.problem)
@@ -202,14 +205,14 @@ class _Solver:
             return
         for placing in split_over_cores(self.problem, self.goal, single_core.best, single[1]):
             self.take(placing)
-        if not self.done(self.close):
+        if not self.is_proved(self.close):
             self.take(evaluate(self.problem, single_core.best.modes, self.goal))
 
     def _solve_relaxation(self) -> None:
         """Solves the relaxation with cuts, which is enough for most goals."""
         gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
         self._search(Relaxation(self.problem, self.goal), gap)
-        if self.goal.weights and self.best and not self.done(self.close):
+        if self.goal.weights and self.best and not self.is_proved(self.close):
             # the tie-breaking costs may be too large against so small a value
             self._search(Relaxation(self.problem, self.goal, ties=False), gap)
 
@@ -231,11 +234,12 @@ class _Solver:
                 self.bound = max(self.bound, bound)
             if modes is None:
                 return
+            # first: modes with too small a loadable have no value
             if self._enlarge(model, modes):
                 continue
-            found, exact = evaluated(self.problem, modes, self.goal)
+            found, exact = evaluate_quickly(self.problem, modes, self.goal)
             self.take(found)
-            if self.done(self.close) or not exact or not self._cut(model, modes):
+            if self.is_proved(self.close) or not exact or not self._cut(model, modes):
                 return
 
     def _enlarge(self, model: Relaxation, modes: Sequence[int]) -> bool:
@@ -244,6 +248,7 @@ class _Solver:
             return False
         devices = [self.problem.device(m) for m in modes]
         small = list(too_small(self.problem, self.reach, devices))
+        # on every core: exchanging cores does not make the loadable larger
         for v, border, near in small:
             for core in self.problem.cores:
                 model.require_size(core, v, border, near)
@@ -252,19 +257,24 @@ class _Solver:
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
         """Adds a cut if modes take more loadables than the relaxation counted."""
         devices = [self.problem.device(m) for m in modes]
+        # the cut states how many loadables these devices need, whatever is allowed
         problem = replace(self.problem, max_loadables=None, max_transitions=None)
         cores = [core for core in problem.cores if core in devices]
         total = _fewest_loadables(problem, devices)
         if not cores or total is None:
             return False
+        # the relaxation already counts as many: no cut is needed
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
+        # The fewer nodes force the number, the more placements the cut excludes.
+        # Only nodes that increase the number of loadables: the fewer, the more the cut excludes.
         wild: list[int] = []
-        for v in range(len(devices)):  # keep only nodes that increase the number of loadables
+        for v in range(len(devices)):
             if _fewest_loadables(problem, devices, (*wild, v)) == total:
                 wild.append(v)
         forcing = {v: device for v, device in enumerate(devices) if v not in wild}
         model.require_loadables(problem.cores, forcing, total)
+        # the same placement with exchanged cores would be the next answer
         for first, second in twin_cores(self.problem):
             change = {first: second, second: first}
             swapped = {v: change.get(d, d) for v, d in forcing.items()}
@@ -284,11 +294,6 @@ class _Solver:
         )
         self.bound = max(self.bound, found.bound)
         self.take(found.placing)
-
-    def _report(self) -> None:
-        """Reports the best value and the bound."""
-        if self.progress and self.best is not None:
-            self.progress(self.best.value, self.bound)
 
     def _report_part(self, value: float, bound: float) -> None:
         """Reports a part's progress, with the better of its values and the whole's."""
@@ -310,11 +315,6 @@ def _fewest_loadables(
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
     """A placement of the front.
-
-    Further points can only be in boxes between two neighbours of the front. The largest box is
-    halved: the best point of its lower half and the best point above that leave two smaller boxes
-    (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
-    left, and evenly thinned, to a known resolution, if the limit is reached first.
 
     Attributes:
         placing: The placement.
@@ -402,6 +402,14 @@ _Box = tuple[ParetoPoint, ParetoPoint]
 
 
 class _FrontSearch:
+    """The box method of Hamacher, Pedersen and Ruzika (2007).
+
+    Further points can only be in boxes between two neighbours of the front. The largest box is
+    halved: the best point of its lower half and the best point above that leave two smaller boxes.
+    So the front is complete when no box is left, and evenly thinned, to a known resolution, if the
+    limit is reached first.
+    """
+
     def __init__(
         self,
         problem: PlacementProblem,
@@ -424,7 +432,7 @@ class _FrontSearch:
         points = [upper]
         boxes: list[_Box] = []
         width, height = lower.first - upper.first, upper.second - lower.second
-        if self.apart(upper, lower):
+        if self.differ(upper, lower):
             points.append(lower)
             boxes.append((upper, lower))
 
@@ -455,18 +463,19 @@ class _FrontSearch:
         """Returns the two points around the middle of a box, with the boxes left open."""
         middle = (upper.second + lower.second) / 2
         found = self.least(0, {self.names[1]: middle})
-        if found is None or not self.apart(found, lower) or found.first > lower.first:
+        if found is None or not self.differ(found, lower) or found.first > lower.first:
             found = lower
         below: tuple[ParetoPoint | None, list[_Box]] = (None, [])
         if found is not lower:
             below = (found, [(found, lower)])
+        # strictly better than the point found, or the search would return it
         limit = found.first - APART * abs(found.first)
         above = self.least(1, {self.names[0]: limit})
-        if above is None or not self.apart(upper, above) or above.second > upper.second:
+        if above is None or not self.differ(upper, above) or above.second > upper.second:
             return [below]
         return [below, (above, [(upper, above)])]
 
-    def apart(self, point: ParetoPoint, other: ParetoPoint) -> bool:
+    def differ(self, point: ParetoPoint, other: ParetoPoint) -> bool:
         """Returns True if two points differ by more than the solver's tolerance."""
         return abs(point.first - other.first) > APART * abs(other.first) and abs(
             point.second - other.second
@@ -475,13 +484,15 @@ class _FrontSearch:
     def least(self, which: int, limits: Mapping[str, float]) -> ParetoPoint | None:
         """Returns the point with the least of one metric, and then of the other."""
         metric, other = self.names[which], self.names[1 - which]
-        bounds = self.joined(limits)
+        bounds = self.with_limits(limits)
         best, bound = self.solve(metric, bounds)
         if best is None:
             return None
         proved = self.value(best, metric) - bound <= OPTIMAL_GAP * abs(bound)
         value = self.value(best, metric)
-        then, least_bound = self.solve(other, self.joined({**limits, metric: value}), best)
+        # Of the placements with this value the best in the other metric: the others are beaten by
+        # it.
+        then, least_bound = self.solve(other, self.with_limits({**limits, metric: value}), best)
         placing = then or best
         if which == 1:
             bound = least_bound
@@ -491,7 +502,7 @@ class _FrontSearch:
         self.proved = self.proved and optimal
         return ParetoPoint(placing, first, second, min(bound, first), optimal)
 
-    def joined(self, limits: Mapping[str, float]) -> dict[str, float]:
+    def with_limits(self, limits: Mapping[str, float]) -> dict[str, float]:
         found = dict(self.bounds)
         for name, limit in limits.items():
             found[name] = min(limit, found.get(name, math.inf))

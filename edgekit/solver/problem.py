@@ -1,7 +1,7 @@
 """A placement problem without its network: the cost of each node on each device, the cost of
 transfers, the constraints, and a placement. Times are in microseconds.
-Also the remaining effort of a search (``Effort``), and the scaling of loads and energies for
-solvers (``Units``).
+Also identical cores (``twin_cores``), the remaining effort of a search (``Effort``), and the
+scaling of loads and energies for solvers (``Units``).
 
 Nodes are kernels of a network, or groups of kernels. Every node gets one mode (a device and the
 tensor formats it reads and writes there). Costs are vectors of loads, so that every objective is a
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -34,6 +35,7 @@ OUTSIDE = -1
 _ROUNDING = 1e-9
 CLOCK = 10.0
 """Wall-clock seconds for each unit: a last resort; no usable machine takes so long."""
+# A small part of a search must not end by the clock of a busy machine: its answer would change.
 LEAST_S = 10.0
 LEAST, MOST = 2.0, 2.0**22  # totals that are not scaled
 AIM = 12  # the binary exponent of scaled totals
@@ -210,6 +212,7 @@ class Goal:
         """Returns the value to minimise; ``load_us`` is by resource."""
         if self.weights is None:
             if not self.shares:
+                # the delay is no device's load
                 return max(load_us[:-1])
             return max(_dot(row, load_us) for row in self.shares)
         total = sum(w * us for w, us in zip(self.weights, load_us, strict=True))
@@ -272,6 +275,7 @@ def metrics(
 
 
 def _dot(row: Sequence[float], load_us: Sequence[float]) -> float:
+    # not strict: the last load is the delay, which occupies no device
     return sum(weight * us for weight, us in zip(row, load_us, strict=False))
 
 
@@ -285,14 +289,17 @@ def solve_shares(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, 
     """
     count = len(together[0])
     rows = [(row, 1.0) for row in together]
+    # no weight is negative
     rows += [(tuple(float(d == e) for e in range(count)), 0.0) for d in range(count)]
     corners: list[tuple[float, ...]] = []
     for chosen in combinations(rows, count):
         corner = _solve_equations([[*row, value] for row, value in chosen])
         if corner is None or min(corner) < -_ROUNDING:
             continue
+        # the chosen constraints meet here, but the point breaks another constraint
         if any(_dot(row, corner) > 1 + _ROUNDING for row in together):
             continue
+        # rounded, as other constraints may give the same corner with other rounding errors
         corner = tuple(max(0.0, round(weight, 12)) for weight in corner)
         if corner not in corners:
             corners.append(corner)
@@ -319,6 +326,62 @@ def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
                 factor = rows[r][column] / rows[column][column]
                 rows[r] = [a - factor * b for a, b in zip(rows[r], rows[column], strict=True)]
     return tuple(rows[r][-1] / rows[r][r] for r in range(count))
+
+
+def swapped_modes(problem: PlacementProblem, first: int, second: int) -> tuple[int, ...] | None:
+    """Returns each mode's image when two devices are exchanged, or None if a mode has no image."""
+    change = {first: second, second: first}
+    index = {mode: i for i, mode in enumerate(problem.modes)}
+    # equal modes leave open which is the image of which
+    if len(index) < len(problem.modes):
+        return None
+    images = [
+        index.get(Mode(change.get(m.device, m.device), m.reads, m.writes)) for m in problem.modes
+    ]
+    return None if None in images else tuple(i for i in images if i is not None)
+
+
+def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
+    """Returns pairs of neighbouring cores that can be exchanged without any difference."""
+    pairs = zip(problem.cores, problem.cores[1:], strict=False)
+    return tuple(pair for pair in pairs if _are_alike(problem, *pair))
+
+
+def _are_alike(problem: PlacementProblem, first: int, second: int) -> bool:
+    image = swapped_modes(problem, first, second)
+    if image is None or image[problem.outside] != problem.outside:
+        return False
+    change = {first: second, second: first}
+
+    def moved(cost: Cost | None) -> Cost | None:
+        if cost is None:
+            return None
+        loads = cost.load_us
+        return replace(cost, load_us=tuple(loads[change.get(d, d)] for d in range(len(loads))))
+
+    if problem.launch[second] != moved(problem.launch[first]):
+        return False
+    turned_speeds = [
+        tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
+    ]
+    if Counter(turned_speeds) != Counter(problem.together):
+        return False
+    for row in problem.costs:
+        if any(row[image[m]] != moved(cost) for m, cost in enumerate(row)):
+            return False
+    for border in problem.borders:
+        # neither the order of a border's transfers nor that of their ways matters
+        plain = Counter((t.pairs, frozenset(t.ways)) for t in border.transfers)
+        turned = Counter(
+            (
+                frozenset((image[a], image[b]) for a, b in t.pairs),
+                frozenset(way for way in map(moved, t.ways) if way is not None),
+            )
+            for t in border.transfers
+        )
+        if plain != turned:
+            return False
+    return True
 
 
 class Effort:
@@ -360,14 +423,14 @@ class Effort:
             return True
         if time.monotonic() < self.ends:
             return False
-        self.stopped()
+        self.note_clock()
         return True
 
-    def stopped(self) -> None:
+    def note_clock(self) -> None:
         """Notes that the clock ended the search."""
         self._clocked = True
         if self._whole is not None:
-            self._whole.stopped()
+            self._whole.note_clock()
 
     @property
     def clocked(self) -> bool:
@@ -377,6 +440,7 @@ class Effort:
     @property
     def seconds(self) -> float:
         """Seconds left on the clock, for solvers that also have a time limit."""
+        # never 0, which GLOP takes as no limit
         return max(0.1, self.ends - time.monotonic())
 
 
@@ -406,8 +470,10 @@ class Units:
         load = _exponent(_typical_total(problem, lambda cost: sum(cost.load_us)))
         energy = _exponent(_typical_total(problem, lambda cost: cost.energy_uj))
         if goal.weights is None:
+            # the value is a period, a sum of loads
             return cls(load, energy, load)
         base = load if any(goal.weights) else energy
+        # prices of a mix can make values far smaller than the loads that they weigh
         own = _typical_total(problem, lambda cost: goal.value(cost.load_us, cost.energy_uj))
         return cls(load, energy, base + _exponent(math.ldexp(own, base)))
 

@@ -98,6 +98,7 @@ class Program:
 
     def row(self, terms: Expression, low: float = -INFINITY, high: float = INFINITY) -> None:
         """Adds ``low <= terms <= high``."""
+        # sums of expressions leave zeros behind
         self.rows.append({index: entry for index, entry in terms.items() if entry})
         self.row_lower.append(low - terms.constant)
         self.row_upper.append(high - terms.constant)
@@ -149,6 +150,7 @@ class _GlopProgram:
     def solve(self, program: Program, effort: Effort | None) -> Solution:
         solver = self._solver
         if effort is not None:
+            # milliseconds
             solver.set_time_limit(round(1000 * effort.seconds))
         self._take(program)
         size = solver.NumVariables() + sum(map(len, program.rows))
@@ -187,6 +189,7 @@ class _Integers:
         self.program, self.relaxed = program, relaxed
         self.model = cp_model.CpModel()
         self.grid = [
+            # a power of two, so that scaling is exact
             2.0 ** math.floor(math.log2(GRID / upper)) if kind == "real" else 1.0
             for kind, upper in zip(program.kinds, program.upper, strict=True)
         ]
@@ -279,6 +282,7 @@ class _Integers:
         if status == "INFEASIBLE":
             return Solution(None, INFINITY, INFINITY)
         found = solver.best_objective_bound / self.factor - self.slack
+        # a search that ended early may have a weaker bound than the relaxation
         bound = max(self.relaxed.bound, found if abs(found) < INFINITY else -INFINITY)
         if status not in {"OPTIMAL", "FEASIBLE"}:
             return Solution(None, INFINITY, bound)
@@ -320,21 +324,20 @@ def make_solver(
     """Returns a deterministic solver, unless the wall clock ends it.
 
     ``effort`` limits the deterministic time, ``seconds`` the wall clock.
-
-    OR-Tools 9.15's presolve cuts off best solutions when it compares linear constraints that
-    contain each other (google/or-tools#5293), and then reports a worse solution as optimal. This
-    part of presolve is disabled. tests/solver/test_periodic.py has a timetable that was lost.
-
-    The precedences between optional intervals of a device, with or without presolve, have reported
-    a makespan of 37 as optimal although 29 is possible. They are disabled, too.
     """
     solver = load_cp_model().CpSolver()
     own = solver.parameters
+    # OR-Tools 9.15's presolve cuts off best solutions when it compares linear constraints that
+    # contain each other, and reports a worse one as optimal (google/or-tools#5293).
+    # tests/solver/test_periodic.py has a timetable that was lost.
     own.presolve_inclusion_work_limit = 0
+    # These precedences reported a makespan of 37 as optimal although 29 is possible, with or
+    # without presolve.
     own.use_precedences_in_disjunctive_constraint = False
     # the handler of this process ends the search
     own.catch_sigint_signal = False
     own.num_workers = workers
+    # the parallel searches take turns in a fixed order: the answer does not depend on the threads
     own.interleave_search = workers > 1
     own.random_seed = 0
     own.relative_gap_limit = gap
@@ -401,7 +404,7 @@ def search_within(
     status = search(solver, model, report)
     effort.spend(units * solver.response_proto.deterministic_time + CALL)
     if solver.wall_time >= 0.99 * seconds:
-        effort.stopped()
+        effort.note_clock()
     return status
 
 
@@ -423,6 +426,7 @@ def run_interruptibly(
     def run() -> None:
         try:
             result.append(solve())
+        # raised again in the caller's thread
         except BaseException as error:
             failure.append(error)
 
@@ -430,6 +434,7 @@ def run_interruptibly(
     worker.start()
     try:
         while worker.is_alive():
+            # with a timeout: Python handles a signal only between two calls of this thread
             worker.join(timeouts.REPORT_S)
             if meanwhile is not None and worker.is_alive():
                 meanwhile()

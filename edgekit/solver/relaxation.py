@@ -1,8 +1,5 @@
-"""The relaxation of a placement problem as an integer programme: a binary variable per node and
-mode, transfers as cuts or flows, running orders as numbers of runs. With one core and no memory
-pools it is exact.
-
-The relaxation of a placement problem as a mixed-integer programme.
+"""The relaxation of a placement problem as a mixed-integer programme: transfers as cuts or flows,
+running orders as numbers of runs.
 
 Variables: a binary per node and mode; a continuous variable per transfer; per node and core a
 level, the number of loadables entered on a path to the node; per core the number of loadables. With
@@ -16,8 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 
-from edgekit.solver.evaluation import state_goal, twin_cores, useful_ways
-from edgekit.solver.problem import OUTSIDE, Border, Cost, Effort, Goal, PlacementProblem, Transfer
+from edgekit.solver.evaluation import state_goal, useful_ways
+from edgekit.solver.problem import (
+    OUTSIDE,
+    Border,
+    Cost,
+    Effort,
+    Goal,
+    PlacementProblem,
+    Transfer,
+    twin_cores,
+)
 from edgekit.solver.program import Expression, Program, Solution
 
 OBJECTIVE_SCALE = 1e5  # the solvers' tolerances are absolute: costs are scaled to this sum
@@ -56,12 +62,14 @@ class Relaxation:
         for row in self.problem.costs:
             allowed = [m for m, cost in enumerate(row) if cost is not None]
             allowed.sort(key=lambda m: (self.problem.device(m) in cores, m))
+            # The first mode, without loadables if possible, is 1 minus the others: a variable less.
             rest = Expression()
             rest.constant = 1.0
             spots: dict[int, Expression] = {}
             for m in allowed[1:]:
                 spots[m] = Expression({self.program.variable(1.0, integer=True): 1.0})
                 rest.plus(spots[m], -1.0)
+            # with two modes, the other's upper bound of 1 is this row
             if len(allowed) > 2:
                 self.program.row(Expression().plus(rest), low=0.0)
             spots[allowed[0]] = rest
@@ -102,6 +110,8 @@ class Relaxation:
         ways = useful_ways(transfer.ways, self.goal)
         paid = Expression()
         for w in ways:
+            # a single way is whole if the modes are, as its cost makes it as small as the rows
+            # allow
             variable = self.program.variable(1.0, integer=len(ways) > 1)
             paid.add(variable, 1.0)
             self._pay(transfer.ways[w], Expression({variable: 1.0}))
@@ -114,6 +124,7 @@ class Relaxation:
         possible = [v for v in nodes if self.on(v, core) or self.on(v, core).constant]
         if not possible:
             return
+        # the levels of whole modes are whole; a pool's row can ask for a part of a loadable
         number = program.variable(self._most(len(possible)), integer=packed)
         self.count[core] = number
         self._levels[core] = levels = list[int]()
@@ -125,6 +136,7 @@ class Relaxation:
                 entry = Expression({levels[v]: 1.0, **below})
                 if below:
                     program.row(Expression(entry), low=0.0)
+                # one more than a predecessor's level if the edge enters the core
                 entry.plus(self.on(v, core), -1.0).plus(self.on(u, core))
                 program.row(entry, low=0.0)
         self._fill(core, number)
@@ -146,6 +158,7 @@ class Relaxation:
             for v in nodes:
                 if pool.needs[v]:
                     terms.plus(self.on(v, core), -pool.needs[v] / pool.limit)
+            # a pool that is filled exactly must not need a loadable more by rounding
             self.program.row(terms, low=-1e-9)
         if self.problem.min_size > 1:
             terms = Expression({number: -float(self.problem.min_size)})
@@ -171,9 +184,8 @@ class Relaxation:
             problem, goal, self.program, self._loads, self._energy, self.scale
         )
         if goal.weights is None:
-            for first, second in twin_cores(
-                problem
-            ):  # the busier of two identical cores comes first
+            # the busier of two identical cores comes first
+            for first, second in twin_cores(problem):
                 terms = Expression().plus(self._loads[first]).plus(self._loads[second], -1.0)
                 self.program.row(terms, low=0.0)
         self.tie_limit = 0.0
@@ -184,6 +196,7 @@ class Relaxation:
         """Adds a tie-breaking cost between equal plans: transitions, then all loads."""
         tie = TIE * OBJECTIVE_SCALE
         for number in self.count.values():
+            # the running order enters and leaves each loadable
             self.program.cost[number] += 2 * tie
             self.tie_limit += 2 * tie * self.program.upper[number]
         if len(self.problem.cores) == len(self.count) == 1:
@@ -253,6 +266,7 @@ class Relaxation:
 
         The search skips modes whose goal is not under ``below``.
         """
+        # objectives contain ties of up to tie_limit: this limit and the bound allow for them
         below = (below - self.constant) * self.scale + self.tie_limit
         hint = None if start is None else self.hint(start)
         report = progress and (lambda value, bound: progress(self.real(value), self.real(bound)))
@@ -275,6 +289,7 @@ class Relaxation:
     def read(self, values: list[float]) -> tuple[int, ...]:
         """Returns the modes by node of a solution."""
         return tuple(
+            # rounded: the first mode is 1 minus values that are whole to 1e-6 only
             max(sorted(spots), key=lambda m, s=spots: round(s[m].value(values)))  # type: ignore[misc]
             for spots in self.modes
         )
@@ -285,9 +300,7 @@ class Relaxation:
 
 
 class TransferRows:
-    """Adds the rows of edges to a programme.
-
-    The cost of a tensor's transfers, as rows: between two kinds of modes a cut, else a flow.
+    """Adds the cost of a tensor's transfers as rows: between two kinds of modes a cut, else a flow.
 
     If neither end has more than two kinds of modes, a transfer is at least the difference of two
     sums of binaries. Between more kinds the rows are the edge's flow from the producer's modes to
@@ -307,6 +320,7 @@ class TransferRows:
         """Adds the rows for the transfers of a tensor to one consumer."""
         sources = self.allowed(border.producer)
         goals = self.allowed(user)
+        # a row for each group of equal modes instead of each mode
         rows = _classes(
             sources, lambda a: [[(a, b) in t.pairs for b in goals] for t in border.transfers]
         )
@@ -349,6 +363,8 @@ class TransferRows:
                 among = frozenset[int]().union(*(free[i] for i in chosen))
                 if len(among) == len(columns):
                     continue
+                # all producer's modes without a further free mode: the row is stronger, and others
+                # repeat it
                 whole = frozenset(i for i in paying if free[i] <= among)
                 if whole in seen:
                     continue
@@ -409,6 +425,7 @@ def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
         {problem.device(m) for row in problem.costs for m, cost in enumerate(row) if cost}
     )
     limit = problem.max_transitions
+    # else no order exceeds the limit
     if limit is not None and len(devices) > 1 and limit < len(nodes) - 1:
         if len(devices) == 2:
             _alternating(problem, program, on, nodes, devices, limit)
@@ -429,6 +446,7 @@ def _alternating(
     runs = {v: program.variable(float(limit)) for v in nodes}
     first, second = devices
     for v in nodes:
+        # run 0 is on the device that begins: a node on the other is in run 1 or later
         terms = Expression({runs[v]: 1.0}).plus(on(v, second), -1.0).plus(begins)
         program.row(terms, low=0.0)
         terms = Expression({runs[v]: 1.0}).plus(on(v, first), -1.0).plus(begins, -1.0)
@@ -437,6 +455,7 @@ def _alternating(
         for u in problem.predecessors[v]:
             program.row(Expression({runs[v]: 1.0, runs[u]: -1.0}), low=0.0)
             for device in devices:
+                # an edge to the other device leads into a later run
                 terms = Expression({runs[v]: 1.0, runs[u]: -1.0})
                 program.row(terms.plus(on(v, device), -1.0).plus(on(u, device)), low=0.0)
 
@@ -474,6 +493,7 @@ def _numbered(
             if run < count - 1:
                 inside.plus(steps[run], -1.0)
             for d in devices:
+                # a node of this run decides the run's device
                 terms = Expression().plus(inside).plus(on(v, d))
                 terms.add(chosen[run][d], -1.0)
                 program.row(terms, high=1.0)

@@ -1,6 +1,5 @@
 """Throughput: the mix of plans with the most frames a second, each plan on the GPU and at most
-one core. Frames may use different plans, so the steady state is a linear programme over plans
-with column generation; plans of a core share its slots for loadables.
+one core.
 
 Frames may use different plans, so the steady state is a linear programme over plans: maximise the
 sum of their rates such that each device works at most a second per second. If devices slow each
@@ -21,9 +20,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.errors import GateError
-from edgekit.solver.evaluation import evaluate, swapped_modes, twin_cores
+from edgekit.solver.evaluation import evaluate
 from edgekit.solver.optimiser import minimise
-from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
+from edgekit.solver.problem import (
+    Effort,
+    Goal,
+    PlacementProblem,
+    Placing,
+    swapped_modes,
+    twin_cores,
+)
 from edgekit.solver.program import INFINITY, Expression, Program
 
 ENOUGH = 1e-6  # relative distance to the bound at which the search for plans ends
@@ -122,11 +128,13 @@ def _quicker_mix(
         return sum(placing.load_us)
 
     slowest = max(latency(part.placing) for part in parts)
+    # ascending: the first mix with the rate has the quickest slowest plan
     for most in sorted({latency(column.placing) for column in columns}):
         if most >= slowest * (1 - NOTHING):
             break
         few = [column for column in columns if latency(column.placing) <= most]
         rates, _ = best_rates(lanes, few)
+        # too few frames a second for the slack
         if sum(rates) < least:
             continue
         found = _mixed_by_symmetry(problem, lanes, few, rates, bounds)
@@ -146,6 +154,7 @@ def _search_limit_error() -> GateError:
 
 def _make_lanes(problem: PlacementProblem) -> list[CoreLane]:
     """Returns groups of identical cores; a single lane without a core if there are no cores."""
+    # the GPU is in every plan, whatever its core
     shared = tuple(d for d in range(len(problem.devices)) if d not in problem.cores)
     if not problem.cores:
         return [CoreLane(problem, (), shared)]
@@ -183,6 +192,7 @@ def _known_columns(
     for placing in known:
         used = {problem.device(m) for m in placing.modes} & set(problem.cores)
         for number, lane in enumerate(lanes):
+            # a plan of a mix is on one core
             if len(used) > 1 or not used <= set(lane.cores):
                 continue
             modes = placing.modes
@@ -226,20 +236,25 @@ def _generate_columns(
             found = minimise(lane.problem, goal, effort=effort)
             if found.placing is None and found.bound < INFINITY:
                 unsettled = True
+            # the next plan may come from any lane
             least = min(least, found.bound)
             if found.placing:
                 fresh.append(PlanColumn(number, found.placing, goal))
+        # At these prices each frame costs at least `least`, and all devices together have the
+        # capacity: weak duality bounds the rate.
         if prices and least > 0:
             bound = min(bound, capacity(lanes, prices) / least)
         new = [c for c in fresh if not any(c.same(other) for other in columns)]
         columns += new
         if (prices and sum(rates) >= bound * (1 - ENOUGH)) or not columns:
             break
+        # no plan is worth more than its price: the mix is best
         if (prices and not new) or effort.over:
             break
         rates, prices = best_rates(lanes, columns)
         if progress and bound < INFINITY:
             progress(1e6 * sum(rates), 1e6 * bound)
+    # the last columns came after the last rates
     if len(rates) < len(columns):
         rates, _ = best_rates(lanes, columns)
     return rates, bound, unsettled
@@ -262,6 +277,7 @@ def _mixed_by_symmetry(
         if rate <= NOTHING * total:
             continue
         lane = lanes[column.lane]
+        # A plan on the GPU alone is the same for every core.
         idle = not any(step.device in problem.cores for step in column.placing.steps)
         cores = lane.cores[:1] if idle else lane.cores
         for core in cores or (None,):
@@ -283,6 +299,7 @@ def _move_plan(
         return column.placing
     modes = _move_modes(problem, column.placing.modes, lane.cores[0], core)
     weights = list(column.goal.weights or ())
+    # the goal chose the plan's ways; with exchanged weights it chooses the same on this core
     weights[core], weights[lane.cores[0]] = weights[lane.cores[0]], weights[core]
     placing = evaluate(_keep_core(problem, core), modes, Goal(tuple(weights), bounds=bounds))
     assert placing is not None  # the cores are identical
@@ -313,6 +330,7 @@ def _mix_within_slots(
     total = sum(rates)
     leading = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * total]
     chosen = choose_plans(lanes, columns, slots)
+    # Plans of `few` and of the remaining slots fit beside each other on a core.
     splits = min(slots, SPLITS) // 2
     for i in range(splits + 1):
         few = i * slots // max(1, 2 * splits)
@@ -325,6 +343,7 @@ def _mix_within_slots(
         _balance_columns(lanes, columns, bounds, effort)
         chosen = choose_plans(lanes, columns, slots)
     tried: list[PlanColumn] = []
+    # plans for the slots that each chosen plan leaves on its core
     for _ in range(ALTERNATIONS):
         if sum(rate for _, _, rate in chosen) >= bound * (1 - SHARING_GAP):
             break
@@ -379,11 +398,8 @@ def _extend(
 class CoreLane:
     """A group of identical cores, with the problem reduced to the first core.
 
-    The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
-
-    Resources are the devices other than cores, then a resource for each lane of cores.
-
-    ``shared`` are the devices that the plans of every lane use.
+    In the linear programme of a mix, the resources are the devices other than cores, then one for
+    each lane. ``shared`` are the devices that the plans of every lane use.
     """
 
     problem: PlacementProblem
@@ -466,9 +482,8 @@ def best_rates(
 
     At these prices, the duals of the rates, every plan has a value of at least 1.
     """
-    unit = sum(
-        column_loads(lanes, columns[0])
-    )  # rates near 1: the solver's tolerances are absolute
+    # rates near 1: the solver's tolerances are absolute
+    unit = sum(column_loads(lanes, columns[0]))
     program = Program()
     rates = [program.real(cost=-1.0) for _ in columns]
     loads = [column_loads(lanes, column) for column in columns]
@@ -520,7 +535,7 @@ def _solve_rates(
     program = Program()
     shared = len(lanes[0].shared)
     own = [[us / unit for us in column_loads(lanes, column)] for column, _ in options]
-    # frames per time of the busiest device
+    # frames per time of the busiest device: no rate is larger, even without contention
     most = [1.0 / max(load) for load in own]
     rates = [program.real(limit, cost=-1.0) for limit in most]
     sets = lane_speeds(lanes)
@@ -543,6 +558,8 @@ def _solve_rates(
             continue
         taken = Expression()
         for i in on_core:
+            # a plan holds its slots whatever its rate is; `most` is the least factor that allows
+            # all rates
             loaded = program.variable(1.0, integer=True)
             taken.add(loaded, float(options[i][0].slots(lanes)))
             program.row(Expression({rates[i]: 1.0, loaded: -most[i]}), high=0.0)

@@ -138,7 +138,9 @@ class JetPack:
     @property
     def possible(self) -> tuple[str, ...]:
         """The TensorRT releases that sources name, oldest first; empty if unknown."""
-        return tuple(sorted((*self.also, self.tensorrt))) if self.tensorrt else ()
+        return (
+            tuple(sorted((*self.also, self.tensorrt), key=parse_version)) if self.tensorrt else ()
+        )
 
 
 @document(frozen=True, eq=False)
@@ -424,6 +426,7 @@ class BoardFile:
                         f"{key!r} is no source of targets/_sources.yaml or of this file's sources",
                     )
         for name, mode in self.power_modes.items():
+            # NVIDIA's modes have a clock for all cores, or for each core (Orin NX 16GB at 10W)
             if self.dla.cores and len(mode.dla) not in {1, self.dla.cores}:
                 fail(f"power_modes.{name}.dla", f"one clock, or one per core ({self.dla.cores})")
 
@@ -528,6 +531,7 @@ def find_mode(target: Target, name: str | None = None) -> PowerMode:
     found = modes.get(_plain_mode_name(name))
     if found is not None:
         return found
+    # imported only for the error: quick commands find their mode
     from difflib import get_close_matches
 
     near = get_close_matches(_plain_mode_name(name), list(modes), n=1, cutoff=0.4)

@@ -72,6 +72,7 @@ def get(name: str) -> Target:
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"}:
         path = data_folder("targets") / f"{name}.yaml"
+        # the name is the user's: only a plain one may become a path
         if not _NAME.fullmatch(name) or not path.is_file():
             named = match_words(name)
             if named is None:
@@ -79,6 +80,7 @@ def get(name: str) -> Target:
             path = data_folder("targets") / f"{named}.yaml"
     elif not path.is_file():
         raise unknown_target(name)
+    # with the time of the last change, so that an edited file is read again
     return _read_target(path.resolve(), path.stat().st_mtime_ns)
 
 
@@ -88,6 +90,7 @@ def similar_names(name: str) -> list[str]:
     Boards of platform ``jetson`` are first. Similar names share the most words with ``name``, in
     any order; a memory size counts least.
     """
+    # only for errors: a quick command names its board right
     from difflib import get_close_matches
 
     known, lower = names(), name.lower()
@@ -106,6 +109,7 @@ def _sharing_most_words(words: Collection[str], known: Sequence[str]) -> list[st
     """Returns the boards that share the most words with ``words``, which may be misspelt."""
     from difflib import get_close_matches
 
+    # sorted: the order of a set differs between runs
     every = sorted(frozenset[str]().union(*map(_words, known)))
     meant = {near for word in words for near in get_close_matches(word, every, n=1, cutoff=0.75)}
 
@@ -211,6 +215,7 @@ def _make_mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
         (None in mode.dla, "DLA"),
         (mode.emc is None, "memory"),
     ):
+        # the highest clock is assumed, so the mode needs a warning
         if unknown:
             warnings.append(f"the {what} clock of this mode is unknown, so the highest is assumed")
     clocks = tuple(_mhz(clock, file.dla.max_mhz) for clock in mode.dla) if cores else ()
@@ -237,5 +242,6 @@ def parse_device(name: object) -> object:
 
     Any other value is returned unchanged.
     """
+    # YAML's true is an int in Python, but no device
     is_name = isinstance(name, str | int) and not isinstance(name, bool)
     return _DEVICES.get(str(name).lower(), name) if is_name else name

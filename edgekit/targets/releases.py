@@ -109,6 +109,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     newest = max(released)
     packs = [pack for pack in jetpacks(target) if pack.tensorrt]
     shipped = list(dict.fromkeys(release for pack in packs for release in pack.possible))
+    # any other number alone is no release at all
     majors = {newest[0] + 1, *(major for major, *_ in released)}
     if "." not in tensorrt and version[0] in majors:
         same = [release for release in shipped if parse_version(release)[0] == version[0]]
@@ -121,6 +122,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     older = target.file.software.tensorrt_since or target.tensorrt
     starts = (older, *shipped, *(row.since for row in target.dla.tensorrt))
     first = min(starts, key=parse_version)
+    # patch releases are not listed
     minor = minor_release(version)
     known = minor in map(minor_release, released)
     newer = minor > newest and version[0] <= newest[0] + 1

@@ -3,7 +3,7 @@
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.targets.board import shared_sources
+from edgekit.targets.board import JetPack, shared_sources
 from edgekit.targets.jetpack import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
 from edgekit.targets.loader import get, names
 from edgekit.targets.releases import supports_dla
@@ -95,3 +95,9 @@ def test_every_row_has_known_sources_and_no_version_stands_twice() -> None:
 )
 def test_the_jetpack_of_a_release_of_jetson_linux(l4t, jetpack):
     assert jetpack_of_l4t(l4t) == jetpack
+
+
+def test_releases_that_sources_name_are_ordered_as_versions() -> None:
+    pack = JetPack("10.16.1", also=("10.9.0",))
+    assert pack.possible == ("10.9.0", "10.16.1")
+    assert pack.tensorrt_text == "10.9.0 or 10.16.1"

@@ -32,7 +32,8 @@ from edgekit.placement.buckets import (
     remaining_loadables,
     shape_text,
 )
-from edgekit.placement.check_document import ELEMENT_BYTES, judged_layers, make_summary
+from edgekit.placement.check_document import judged_layers, make_summary
+from edgekit.placement.costs.kernel_costs import BYTES
 from edgekit.placement.forecast import forecast
 from edgekit.quantize.data.images import channels_last
 from edgekit.text import counted
@@ -317,7 +318,7 @@ def _plan_bucket(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
         latency_us=found.predicted.latency_us,
         gpu_us=found.predicted.gpu_us,
         weight_bytes=sum(
-            layer.weight_elements * ELEMENT_BYTES[precision[layer.name]]
+            layer.weight_elements * BYTES[precision[layer.name]]
             for layer in network(context).layers
             if layer.name in precision
         ),

@@ -126,6 +126,7 @@ class Handover:
     ) -> HandoverWay:
         own = (precision, form)
         source, goal = (other, own) if reads else (own, other)
+        # equal bytes are no work, also under two names
         us = 0.0 if self._same(tensor, own, other) else self.reformat_us(tensor, source, goal)
         direction = "read" if reads else "write"
         io = self._model.dla_io_us(tensor, form, precision, direction)

@@ -113,6 +113,7 @@ def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0"
         vector = int(form[3:])
         channels = -(-shape[1] // vector) * vector
         return shape[0] * channels * math.prod(shape[2:]) * BYTES[dtype]
+    # a DLA's tensors have four dimensions
     held = (*shape, 1, 1)[:4] if len(shape) < 4 else shape
     return nbytes(held, NUMPY[dtype], form, generation)
 
@@ -121,12 +122,14 @@ def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tu
     """Returns a GPU kernel's possible formats at its borders, its best first."""
     rules = layer_kinds().gpu_formats
     declared = plugin_layouts(layers[0], precision)
+    # a plugin has no other formats than the declared ones
     if declared:
         return declared
     vector = rules.vector.get(precision)
     linear = rules.linear_kinds
     if vector is None or any(layer.opaque or layer.kind in linear for layer in layers):
         return ("LINEAR",)
+    # vectors of channels exist for four dimensions only
     if any(len(network.tensors[n].shape) < 4 for layer in layers for n in layer.outputs):
         return ("LINEAR",)
     if all(layer.kind in rules.any_kinds for layer in layers):
@@ -210,6 +213,7 @@ def gpu_time(work: Any, precision: str, data: GpuConstants) -> Any:
         precision: "int8", "fp16" or "fp32".
         data: The constants of the GPU's architecture.
     """
+    # docs/cost-model.md has the terms; fixed times are clock cycles, nearly
     slower = work.slowdown**data.clock_exponent
     share = data.efficiency[precision] * work.tiles**data.tile_exponent
     share = share * (1 - work.grouped + work.grouped * data.groups)
@@ -220,6 +224,7 @@ def gpu_time(work: Any, precision: str, data: GpuConstants) -> Any:
     moved = (work.weight_us + cached) / data.memory
     minimum_us = slower * (data.floor_us * (1 - work.light) + data.light_floor_us * work.light)
     power = data.overlap
+    # parts that overlap, but not wholly: 1 would be their sum, infinity the largest
     together = (minimum_us**power + busy**power + moved**power) ** (1 / power)
     fixed = slower * (data.launch_us + data.row_us * work.rows + data.depth_us / 1e3 * work.depth)
     return work.steps * (fixed + together) + work.once_us / data.memory
@@ -371,6 +376,8 @@ def _recurrence(
         depth=layer.params["products"],
         rows=0.0,
         weight_us=0.0,
+        # in this place: only `tensor_us` is divided by the cache's speed-up, and a step's weights
+        # may be in the cache
         tensor_us=weights / rate_us,
         cached=float(fits),
         slowdown=slow,
@@ -401,12 +408,14 @@ def _fill_and_share(
     atom = data.channel_atom["fp16" if many > 1 else precision]
     inside = max(1, input_channels(network, layer) // many)
     fill = 1.0
+    # an image's few channels have a mode of their own, without padding
     if inside > data.image_channels:
         fill *= -(-inside // atom) * atom / inside
     each = -(-maps // many)
     fill *= -(-each // atom) * atom / each
     tile = data.tile
     tiles = many * -(-pixels // tile) * max(1, -(-each // tile))
+    # the last round may leave SMs idle
     rounds = -(-tiles // sms)
     return float(fill), float(tiles / (rounds * sms))
 
@@ -458,6 +467,7 @@ def dla_time(work: Any, precision: str, data: DlaConstants) -> Any:
         data: The constants of the DLA's generation.
     """
     few = 1 + data.channel_half * work.few
+    # a depthwise convolution takes the time of a full one with `grouped_atom` channels
     busy = (work.macs_us * few + work.deep_us * data.grouped_atom[precision]) / data.efficiency[
         precision
     ]
@@ -516,6 +526,7 @@ def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
     done = [pointwise_function(previous) for previous in before[1:]]
     own = pointwise_function(layer)
     if not before[0].macs:
+        # after a pass without products only one activation: a sum is a pass of its own
         return own in allowed and own != "SUM" and not done
     return own in allowed and not (own == "SUM" and "SUM" in done)
 
@@ -541,12 +552,14 @@ def _dla_work(
         else:
             macs_us += layer.macs * _padding(network, layer, precision, data) / peak
             inside = max(1, input_channels(network, layer) // convolution_groups(layer))
+            # fitted for INT8 only (devices.yaml)
             if layer.weight_elements and inside > data.image_channels and not slow:
                 few = 1 / inside
     steps = int(layers[0].params.get("steps", 0))
     # weights are read for every item of a batch, or in every step
     many = steps or max(batch_size(network, layer) for layer in layers)
     weights = BYTES[precision] * sum(layer.weight_elements for layer in layers)
+    # tensors beside a Sigmoid or tanh are in FP16, whatever the loadable's precision
     held = precision
     if any(pointwise_function(layer) in _IN_FP16 for layer in layers):
         held = "fp16"
@@ -556,6 +569,7 @@ def _dla_work(
         _bytes_inside(network.tensors[name].shape, layout) for name in names
     )
     rate_us = target.dram.bytes_per_second * mode.memory_share / 1e6
+    # a recurrence's weights are counted for each step already
     most = 1 if steps else max((product_rows(network, layer) for layer in layers), default=1)
     pooled = 0.0
     if layers[0].kind == "POOLING":

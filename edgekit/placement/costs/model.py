@@ -46,13 +46,13 @@ from edgekit_device.protocol.fields import dla_core
 SUMS = ("dla", "gpu")  # a placement's energy is the smaller sum for these values of ``concurrent``
 # they round the previous kernel's output and scale the next kernel's input: no kernels of their own
 # (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
-_FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
+_QDQ_KINDS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
-def _is_free(network: Network, layer: Layer) -> bool:
+def _joins_neighbour(network: Network, layer: Layer) -> bool:
     """Returns True if a Q/DQ node is a part of its neighbour: not at the network's ends."""
     ends = (*network.inputs, *network.outputs)
-    return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
+    return layer.kind in _QDQ_KINDS and not any(n in ends for n in (*layer.inputs, *layer.outputs))
 
 
 class Measurements:
@@ -120,11 +120,11 @@ class Measurements:
         """Returns True if a kernel's GPU time was measured with its whole fusion on the GPU."""
         return False
 
-    def is_apart(self, layer: int) -> bool:
+    def is_piece(self, layer: int) -> bool:
         """Returns True if a layer of a fused part was timed in pieces, next to a DLA."""
         return False
 
-    def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
+    def breaking_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
         """Returns the extra time of a fused part's timed pieces over the fusion.
 
         Args:
@@ -223,7 +223,7 @@ class CostModel:
         if not network.layers[kernel.layers[0]].formula:
             # unknown, as the plan and the check report (``Network.uncounted``)
             return 0.0
-        if all(_is_free(network, network.layers[i]) for i in kernel.layers):
+        if all(_joins_neighbour(network, network.layers[i]) for i in kernel.layers):
             return 0.0
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
         if network.layers[kernel.layers[0]].bodies:
@@ -245,9 +245,11 @@ class CostModel:
         return float(layer.params.get("trip_count", 1) * max(took))
 
     def _body_us(self, network: Network, kind: str, precision: str) -> float:
+        # a profile's times are by the outer network's layers
         inside = replace(self, precision=precision, measured=PREDICTED)
         rules, joined = layer_kinds().fusion, layer_kinds().in_loops.joined
         runs = [0.0]
+        # in a loop consecutive pointwise layers are one kernel, which takes as long as its longest
         before = False
         for kernel in fuse(network, rules.heads, rules.tails, lambda _: 0):
             us = inside.predicted_us(network, kernel, "GPU")
@@ -283,6 +285,7 @@ class CostModel:
     def _added_us(self, network: Network, part: LayerKernel, index: int, device: str) -> float:
         """Returns a layer's contribution to an operation: the sum of arithmetic and traffic."""
         layer = network.layers[index]
+        # tensors inside an operation stay on the chip
         names = [name for name in layer.inputs if name in part.inputs]
         if index == part.layers[0]:  # the output would be written without the later layers, too
             names += part.outputs
@@ -317,6 +320,7 @@ class CostModel:
         """Returns the predicted value of :meth:`reformat_us`, ignoring measurements."""
         if source == goal or len(tensor.shape) == 0 or not tensor.elements:
             return 0.0
+        # many tensors of a network have the same shape
         key = (tensor.shape, source, goal)
         known = self._reformats.get(key)
         if known is None:
@@ -344,6 +348,7 @@ class CostModel:
         generation = self.target.dla.generation
         data = self._dla_constants
         found = io_us(tensor.shape, format, precision, direction, generation, data)
+        # the core is not known here: the slower one counts
         return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
 
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
@@ -387,6 +392,7 @@ class CostModel:
             active = sum(us * w for us, w in zip(load_us, watts, strict=False))
             return active + self.idle_uj(load_us[: len(devices)]), watts
         found = []
+        # either device may never work alone: both sums bound the cost of sharing
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
             found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))
@@ -403,6 +409,7 @@ class CostModel:
         """
         if self.rate_hz is None:
             return self.target.idle_watts * sum(load_us)
+        # an idle core draws no standby power
         cores = sum(us > 0 for us in load_us[1:])
         standby = _standby("GPU") + cores * _standby("DLA0")
         return (self.target.idle_watts + standby) * 1e6 / self.rate_hz

@@ -139,6 +139,7 @@ def _read(shape: tuple[int, ...], source: Layout, generation: str) -> int:
         return padded
     vector = 4 if form == "DLA_HWC4" else int(form[3:])
     pixels = padded // (-(-shape[1] // vector) * vector * BYTES[dtype])
+    # a kernel skips the padding of the last vector, but not within a sector
     return min(padded, sectors(shape[1], vector, BYTES[dtype]) * pixels)
 
 

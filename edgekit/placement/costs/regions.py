@@ -74,6 +74,7 @@ def find_regions(model: CostModel, network: Network, able: Mapping[str, bool]) -
         price = 0.0
         for i in sorted(layers):
             layer = network.layers[i]
+            # a saving is certain only for layers that no DLA can run
             if layer.kind not in rules.fused or able.get(layer.name):
                 continue
             kernel = join(network, (i,), consumers)
@@ -90,9 +91,9 @@ def find_regions(model: CostModel, network: Network, able: Mapping[str, bool]) -
                         network, layer, precision, model.target, model.mode, constants
                     )
                 saved_us[i] = max(0.0, us - fused)
-                if not measured.is_apart(i):
+                if not measured.is_piece(i):
                     price += saved_us[i] + (constants.broken - 1) * us
-        price += measured.apart_us(layers, saved_us)
+        price += measured.breaking_us(layers, saved_us)
         if price:
             parts.append(FusedRegion(layers, price))
     return FusedRegions(tuple(parts), saved_us)
@@ -114,6 +115,7 @@ def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
         ):
             continue
         near = {id(g): g for n in kernel.inputs if (g := group_of.get(n)) is not None}
+        # the smaller groups join the largest: each layer changes its group a few times only
         own = max(near.values(), key=len, default=[])
         for other in near.values():
             if other is not own:

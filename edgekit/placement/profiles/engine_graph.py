@@ -163,6 +163,7 @@ class _GraphBuilder:
         if 1 < len(tensors) <= _FEW and len(ports) <= _FEW:
             sets = [self._formats((unit, number), reading) for number in range(len(ports))]
             wanted = [known.get(tensor, set()) for tensor in tensors]
+            # few ports: all orders can be tried
             orders = permutations(range(len(ports)), len(tensors))
             best = max(
                 orders,
@@ -201,6 +202,7 @@ class _GraphBuilder:
             self._written.add(writer)
 
     def _nearest(self, before: int, wanted: set[str], *, exact: bool = True) -> TensorPort | None:
+        # the nearest earlier unit with a free output of this format
         for index in reversed(range(before)):
             for number in range(len(self._units[index].combinations[0].writes)):
                 if (index, number) in self._written:
@@ -403,6 +405,7 @@ def _nodes(name: str, nodes: Container[str]) -> tuple[str, ...]:
     found = []
     for part in _PARTS.split(name):
         piece = part.strip()
+        # fusions of pointwise layers are nested
         while piece and piece not in nodes:
             # PWN(PWN(a, b), c)
             if piece.startswith("PWN("):

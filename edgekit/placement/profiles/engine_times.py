@@ -35,25 +35,25 @@ class ReformatPrices:
     """
 
     def __init__(self, timings: Sequence[ReformatTiming]) -> None:
-        self._own: dict[tuple[str, str, str], float] = {}
-        self._any: dict[tuple[str, str], float] = {}
-        self._most: dict[str, float] = {}
+        self._by_tensor: dict[tuple[str, str, str], float] = {}
+        self._by_formats: dict[tuple[str, str], float] = {}
+        self._slowest: dict[str, float] = {}
         for timing in timings:
             key = (timing.tensor, timing.source, timing.goal)
-            self._own[key] = min(timing.us, self._own.get(key, timing.us))
+            self._by_tensor[key] = min(timing.us, self._by_tensor.get(key, timing.us))
             pair = (timing.source, timing.goal)
-            self._any[pair] = min(timing.us, self._any.get(pair, timing.us))
-            self._most[timing.tensor] = max(timing.us, self._most.get(timing.tensor, 0.0))
-        self._middle = statistics.median(self._any.values()) if self._any else 0.0
+            self._by_formats[pair] = min(timing.us, self._by_formats.get(pair, timing.us))
+            self._slowest[timing.tensor] = max(timing.us, self._slowest.get(timing.tensor, 0.0))
+        self._median = statistics.median(self._by_formats.values()) if self._by_formats else 0.0
 
     def us(self, tensor: str, source: str, goal: str) -> tuple[float, bool]:
         """Returns microseconds, and True if they were measured."""
-        own = self._own.get((tensor, source, goal), self._any.get((source, goal)))
+        own = self._by_tensor.get((tensor, source, goal), self._by_formats.get((source, goal)))
         if own is not None:
             return own, True
         if same_elements(source, goal):
             return 0.0, True
-        return self._most.get(tensor, self._middle), False
+        return self._slowest.get(tensor, self._median), False
 
 
 class EngineTimes:
@@ -73,34 +73,36 @@ class EngineTimes:
         self._names = [unit.name for unit in graph.units]
         self._wires = graph.wires
         self._prices = ReformatPrices(timings.reformats)
-        self._own: list[dict[_Formats, float]] = []
+        self._times: list[dict[_Formats, float]] = []
         for unit in graph.units:
             times: dict[_Formats, float] = {}
             for c in unit.combinations:
                 assert c.us is not None  # the graph keeps only timed units
                 key = tuple(c.reads), tuple(c.writes)
                 times[key] = min(c.us, times.get(key, c.us))
-            self._own.append(times)
-        self._formats = [min(times, key=times.__getitem__) for times in self._own]
+            self._times.append(times)
+        self._formats = [min(times, key=times.__getitem__) for times in self._times]
         self._settle()
         self.total_us = sum(
-            us[formats] for us, formats in zip(self._own, self._formats, strict=True)
+            us[formats] for us, formats in zip(self._times, self._formats, strict=True)
         ) + sum(us for w in range(len(self._wires)) for us, _ in self._paid(w).values())
 
     def _settle(self) -> None:
-        near: list[list[int]] = [[] for _ in self._own]
+        near: list[list[int]] = [[] for _ in self._times]
         for w, wire in enumerate(self._wires):
             units = {unit for unit, _ in wire.consumers}
             for v in units | ({wire.producer[0]} if wire.producer else set()):
                 near[v].append(w)
+        # coordinate descent: each unit takes its best formats while its neighbours keep theirs
         for _ in range(SWEEPS):
             before = list(self._formats)
-            for v, times in enumerate(self._own):
+            for v, times in enumerate(self._times):
                 found = []
                 for number, (formats, us) in enumerate(times.items()):
                     self._formats[v] = formats
                     around = sum(paid for w in near[v] for paid, _ in self._paid(w).values())
                     found.append((us + around, formats != before[v], number, formats))
+                # of equal sums the current formats (False sorts first), so that the sweeps end
                 self._formats[v] = min(found)[-1]
             if self._formats == before:
                 return
@@ -134,7 +136,9 @@ class EngineTimes:
         It consists of the conversions between them, and slower formats that avoid a conversion.
         """
         inside = {v for v, name in enumerate(self._names) if name in names}
-        longer = sum(self._own[v][self._formats[v]] - min(self._own[v].values()) for v in inside)
+        longer = sum(
+            self._times[v][self._formats[v]] - min(self._times[v].values()) for v in inside
+        )
         paid = [
             price
             for w, wire in enumerate(self._wires)

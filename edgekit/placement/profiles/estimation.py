@@ -74,6 +74,7 @@ class FittedCosts(ProfileCosts):
     ) -> FittedCosts:
         """Fits the factors to a profile of kind "table"; errors as in :func:`measured_model`."""
         check_origin(profile, model)
+        # overlapping sums are what the estimate is made from
         matched = match_rows(profile, network, able, join=False)
         unknown = set(matched.unmatched)
         if not matched.groups or len(unknown) > len(profile.rows) / 2:
@@ -254,6 +255,7 @@ class Estimate:
 
     def times(self, logs: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Returns microseconds by class and layer, and the extras; of a sample if ``logs``."""
+        # no overflow for an extreme sample
         each = np.exp(np.minimum(self.mean if logs is None else logs, 40.0))
         count = len(self.network.layers)
         found = {name: each[i * count : (i + 1) * count] for i, name in enumerate(CLASSES)}
@@ -303,6 +305,7 @@ def estimate(
     count = len(network.layers)
     scale, known = _class_ratios(prior_us, evidence, like or {}, absolute=absolute)
     typical = float(np.mean([e.us for e in evidence])) if evidence else 1.0
+    # a prediction of 0 has no logarithm
     minimum = {name: LEAST * _finite_mean(prior_us[name]) for name in CLASSES}
     logs = [
         np.log(np.maximum(np.nan_to_num(prior_us[name], nan=1.0), minimum[name]) * scale[name])
@@ -310,6 +313,7 @@ def estimate(
     ]
     # slower kernels than predicted are no evidence for slower hand-overs
     factor = 1.0 if absolute else scale["GPU"]
+    # EXTRA in order: microseconds of a frame and of a device change (assumed), and two factors
     logs.append(np.log([0.003 * typical, 0.003 * typical, factor, factor]))
     prior = np.concatenate(logs)
     kinds: dict[tuple[str, str], int] = {}
@@ -369,6 +373,7 @@ def _class_ratios(
     sums = {name: [0.0, 0.0] for name in CLASSES}
     for timing in evidence:
         names = {name for name, _, _ in timing.layers}
+        # a sum over both devices leaves open which device is off
         if len(names) == 1 and timing.us > 0:
             name = names.pop()
             predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in timing.layers]))
@@ -404,6 +409,7 @@ def posterior(
     now = misfit(mean, weights)
     for _ in range(STEPS if len(rows) else 0):
         slopes = rows * np.exp(mean)
+        # as large as the rows, which are few, and not as the layers squared
         spread = LAYER_ERROR**2 * slopes.T + shared @ (shared.T @ slopes.T)
         both = slopes @ spread
         # for extreme draws, sums exceed the noise so much that rounding would decide
@@ -411,6 +417,7 @@ def posterior(
         error = measured - slopes.sum(axis=1) + slopes @ (mean - prior)
         goal = gain @ error
         step, turn = prior + spread @ goal - mean, slopes.T @ goal - weights
+        # at most a factor of e in a step: the linearisation holds no further
         part = 1.0 / max(1.0, float(np.abs(step).max()))
         after = misfit(mean + part * step, weights + part * turn)
         while after > now and part > LEAST_PART:

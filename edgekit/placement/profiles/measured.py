@@ -18,6 +18,7 @@ from edgekit.placement.costs.constants import layer_kinds
 from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
 from edgekit.placement.costs.model import CostModel, Measurements
 from edgekit.placement.costs.regions import attention_parts
+from edgekit.placement.forecast import DIGITS
 from edgekit.placement.kernels import LayerKernel, fuse, join
 from edgekit.placement.plan import MeasuredPart
 from edgekit.placement.profiles.engine_graph import nodes_between
@@ -39,7 +40,6 @@ USUALLY_MATCHED = 0.8
 _ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _CONV = "_conv_out"
 _FOREIGN, _BETWEEN = "{ForeignNode[", "..."
-DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,14 @@ class TimedGroup:
                 same_type.append(us)
                 if form is None or all(layout[1] == form for layout in sides):
                     same_both.append(us)
+        # not timed in this format: the best of the type, else of any
         return min(same_both or same_type or [self.us])
 
     def forms(self, precision: str) -> tuple[str, ...]:
         """Returns the formats that were timed at all borders at once in a type, fastest first."""
         found: dict[str, float] = {}
         for reads, writes, us in self.variants:
+            # a GPU mode of the problem has one layout at all borders
             sides = {layout for layout in (*reads, *writes) if layout is not None}
             if len(sides) == 1 and next(iter(sides))[0] == precision:
                 form = next(iter(sides))[1]
@@ -126,6 +128,7 @@ class TimedGroup:
         found = []
         for reads, writes, us in self.variants:
             side = reads if direction == "read" else writes
+            # a row with other ports than the network's tensors cannot be assigned
             if len(side) == len(names) and side[number] == layout:
                 found.append(us)
         return min(found) - self.us if found else None
@@ -136,8 +139,9 @@ class MeasuredTimes:
 
     Attributes:
         of: By "GPU" or "DLA" and layer, the group that was timed there.
-        apart: By layer of a part that the GPU alone runs fused, the group that was timed on the GPU
-            next to a DLA: its time is valid if a DLA breaks the fusion, and an upper bound else.
+        pieces: By layer of a part that the GPU alone runs fused, the group that was timed on the
+            GPU next to a DLA: its time is valid if a DLA breaks the fusion, and an upper bound
+            else.
         fused: The parts that the GPU alone runs fused.
     """
 
@@ -151,20 +155,22 @@ class MeasuredTimes:
     ) -> None:
         self._model, self._network = model, network
         self.of: dict[str, dict[int, TimedGroup]] = {"GPU": {}, "DLA": {}}
-        self.apart: dict[int, TimedGroup] = {}
+        self.pieces: dict[int, TimedGroup] = {}
         self.fused = self._merge_fused_parts(fused, groups)
         self.place = {layer.name: i for i, layer in enumerate(network.layers)}
         self._border: dict[tuple[str, str], TimedGroup] = {}
         consumers = network.consumers()
         usable = [group for group in groups if _fits_plan(group, model)]
-        broken = self._broken_parts(groups)
+        # the layers of the parts that the profile's engine had in pieces for a DLA
+        on_dla = {i for group in groups if group.device == "DLA" for i in group.layers}
+        broken = {i for part in self.fused if not on_dla.isdisjoint(part) for i in part}
         for device in self.of:
             mine = [group for group in usable if group.device == device]
             weights = self._weights(device, mine)
             for group in mine:
                 timed = self._timed(group, weights, join(network, group.layers, consumers))
-                apart = device == "GPU" and not broken.isdisjoint(group.layers)
-                times = self.apart if apart else self.of[device]
+                in_pieces = device == "GPU" and not broken.isdisjoint(group.layers)
+                times = self.pieces if in_pieces else self.of[device]
                 times.update(dict.fromkeys(group.layers, timed))
                 if device == "DLA":
                     self._border.update({(name, "read"): timed for name in timed.reads})
@@ -191,11 +197,6 @@ class MeasuredTimes:
                 live.update(layer.outputs)
         return (frozenset(joined),) if joined else ()
 
-    def _broken_parts(self, groups: Sequence[TimedLayers]) -> set[int]:
-        """Returns the layers of the parts that the profile's engine had in pieces for a DLA."""
-        on_dla = {i for group in groups if group.device == "DLA" for i in group.layers}
-        return {i for part in self.fused if not on_dla.isdisjoint(part) for i in part}
-
     def _is_transformer_layer(self, index: int) -> bool:
         layer = self._network.layers[index]
         points = math.prod(layer.params.get("kernel", ()))
@@ -211,6 +212,7 @@ class MeasuredTimes:
         number = {i: n for n, group in enumerate(groups) for i in group.layers}
         place = self.place
         rules = layer_kinds().fusion
+        # within rows, so that no kernel gets parts of two times
         kernels = fuse(
             network, rules.heads, rules.tails, lambda layer: number.get(place[layer.name], -1)
         )
@@ -229,6 +231,7 @@ class MeasuredTimes:
         even = 1 / len(group.layers)
         share = {i: weights[i] / total if total else even for i in group.layers}
         dla = group.device == "DLA"
+        # a loadable's row includes its launch, which the plan counts by itself
         launch = self._model.launch_us() if dla else 0.0
         variants = tuple(
             (_layouts(v.reads, dla=dla), _layouts(v.writes, dla=dla), max(0.0, v.us - launch))
@@ -247,6 +250,7 @@ class MeasuredTimes:
         best: dict[tuple[object, ...], float] = {}
         for reformat in profile.reformats:
             name = reformat.tensor
+            # the builder's name for the output of a product made from a convolution
             if name not in self._network.tensors and name.endswith(_CONV):
                 name = next(iter(outputs.get(name.removesuffix(_CONV), ())), name)
             tensor = self._network.tensors.get(name)
@@ -303,6 +307,7 @@ def _texts(profile: Profile, device: str) -> set[str]:
 
 def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
     found = set()
+    # the text depends on the device: linear is DLA_LINEAR at a loadable
     if text in on_dla:
         found.add(parse_layout(text, dla=True))
     if text in on_gpu or text not in on_dla:
@@ -406,6 +411,7 @@ class MeasuredCosts(ProfileCosts):
             )
         whole = dict(profile.timings.run_us).get("gpu", 0.0) if profile.timings else 0.0
         engine, shorter = None, 1.0
+        # only a log has the time of the whole engine beside those of its units
         if profile.kind == "log" and whole:
             engine = EngineTimes(profile)
             shorter = min(1.0, whole / engine.total_us) if engine.total_us else 1.0
@@ -420,7 +426,7 @@ class MeasuredCosts(ProfileCosts):
                 hint="profile an engine of the plan's precision and board",
             )
         between = (0.0, 0.0)
-        if profile.kind == "log" and table.apart:
+        if profile.kind == "log" and table.pieces:
             whole_units = {timed.group.row.name for timed in table.of["GPU"].values()}
             loadables = {group.row.name for group in matched.groups if group.device == "DLA"}
             names = {row.name for row in profile.rows} - whole_units - loadables
@@ -433,6 +439,7 @@ class MeasuredCosts(ProfileCosts):
         own = model.precision == "int8" and layer.name not in model.fp16_layers
         if own and predicted == "fp16":
             timed = self._timed(device).get(self.table.place.get(layer.name, -1))
+            # the builder timed an INT8 kernel, whatever the support matrix states
             if timed is not None and timed.forms("int8"):
                 return "int8"
         return predicted
@@ -455,6 +462,7 @@ class MeasuredCosts(ProfileCosts):
         forms = [form for form in timed.forms(precision) if _has_bytes((precision, form))]
         if not forms:
             return predicted
+        # the model's best format stays the first
         return (*(f for f in predicted if f in forms), *(f for f in forms if f not in predicted))
 
     def kernel_us(
@@ -481,6 +489,7 @@ class MeasuredCosts(ProfileCosts):
             us = timed.kernel_us(precision, format) if device == "GPU" else timed.us
             total += us * timed.share[i]
         left = self._unmeasured_share(network, kernel, found)
+        # most kernels are measured whole: no prediction is needed
         return total + (left and left * model.predicted_us(network, kernel, device, format))
 
     def reformat_us(
@@ -515,14 +524,14 @@ class MeasuredCosts(ProfileCosts):
         """Returns True if a kernel's GPU time was measured with its whole fusion on the GPU."""
         return self.has_kernel(kernel, "GPU")
 
-    def is_apart(self, layer: int) -> bool:
+    def is_piece(self, layer: int) -> bool:
         """Returns True if a layer of a fused part was timed in pieces, next to a DLA."""
-        return layer in self.table.apart
+        return layer in self.table.pieces
 
-    def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
+    def breaking_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
         """Returns the extra time of a fused part's timed pieces over the fusion."""
-        apart = self.table.apart
-        pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}.values()
+        timed = self.table.pieces
+        pieces = {id(timed[i]): timed[i] for i in sorted(layers) if i in timed}.values()
         longer = 0.0
         for piece in pieces:
             fused = piece.bound * piece.predicted_us
@@ -542,6 +551,7 @@ class MeasuredCosts(ProfileCosts):
             timed = self._timed(device).get(self.table.place[name])
             if timed is None:
                 continue
+            # one test for all layers of a group
             key = (id(timed), device)
             if key not in whole:
                 whole[key] = self._is_whole_on(timed, device, device_of)
@@ -560,7 +570,7 @@ class MeasuredCosts(ProfileCosts):
     def cautions(self) -> list[str]:
         """Returns warnings about pieces of a fusion and about the whole engine's time."""
         found = []
-        pieces = {id(timed) for timed in self.table.apart.values()}
+        pieces = {id(timed) for timed in self.table.pieces.values()}
         if pieces:
             found.append(
                 f"{len(pieces)} times of the profile are of parts that the GPU alone runs "
@@ -583,21 +593,21 @@ class MeasuredCosts(ProfileCosts):
             for i in part
             if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
         }
-        pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
+        pieces = {id(timed): timed for i, timed in self.table.pieces.items() if i in broken}
         return [timed for timed in pieces.values() if self._is_whole_on(timed, "GPU", device_of)]
 
     def _between_us(self, pieces: Collection[TimedGroup], all_us: float) -> float:
         """Returns these pieces' part of the time of conversions between all timed pieces."""
-        every = sum({id(row): row.us for row in self.table.apart.values()}.values())
+        every = sum({id(row): row.us for row in self.table.pieces.values()}.values())
         return all_us * sum(timed.us for timed in pieces) / every if every else 0.0
 
     def _upper_factor(self, network: Network, kernel: LayerKernel) -> float:
         """Returns the maximum factor of a predicted time, by the measured sum of its pieces."""
-        apart = self.table.apart
-        if not any(i in apart for i in kernel.layers):
+        timed = self.table.pieces
+        if not any(i in timed for i in kernel.layers):
             return 1.0
         part = divide_time(network, kernel.layers, 1.0)
-        return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
+        return sum(part[i] * (timed[i].bound if i in timed else 1.0) for i in kernel.layers)
 
     def _is_whole_on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
         """Returns True if a placement has the whole group on a device."""
@@ -646,6 +656,7 @@ def check_origin(profile: Profile, model: CostModel) -> None:
     target = model.target
     log, timings = profile.log, profile.timings
     boards = []
+    # a log has no name of a board: compute capability and SMs distinguish them
     if log and log.compute_capability and target.compute_capability:
         boards.append((log.compute_capability, target.compute_capability, "compute capability"))
     if timings and timings.sms and model.mode.gpu_sms:
@@ -710,6 +721,7 @@ def match_rows(
                 continue
             found = low
         elif not found and not members:
+            # the builder's notation for layers that it merged side by side
             found = _find_layers(names, row.name.split(" || "), place)
         if found:
             whole.append((row, found))
@@ -720,6 +732,7 @@ def match_rows(
     ranges = [pair for pair in ranges if pair[0].name not in parts]
     groups = [TimedLayers(_device(row, found, network, able), found, row) for row, found in whole]
     taken = {index for group in groups for index in group.layers}
+    # short ranges first: a long one takes only the layers that these leave
     for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):
         within = [i for i in range(start, end + 1) if i not in taken]
         dla = row.device == "DLA"
@@ -774,6 +787,7 @@ def _device(
         return row.device
     if able is None:
         return "GPU"
+    # a ForeignNode can be a subgraph on the GPU: a loadable has only layers that a DLA can run
     return "DLA" if all(able.get(network.layers[i].name, False) for i in layers) else "GPU"
 
 
@@ -831,8 +845,10 @@ def measured_part(
     total += sum(us for us, _ in reformats)
     known += sum(us for us, measured in reformats if measured)
     total += unfused_us
+    # never more than the plan counts
     known += min(unfused_us, costs.pieces_us(device_of, [layer.predicted_us for layer in layers]))
     busy = {"gpu": (total - on_dla, known - known_on_dla), "dla": (on_dla, known_on_dla)}
+    # launches and borders: measured in the proportion of the DLA's layers
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0

@@ -140,6 +140,7 @@ def attribute_rows(
         kinds: Layer types by name, from --exportLayerInfo; empty without this file.
         writes: Tensors that each layer writes, from the same file.
     """
+    # TensorRT 8 and earlier name the copies to and from the DLA's memory so
     nvm = any(_FROM.search(row.name) or _TO.search(row.name) for row in rows)
     layers: list[ProfileRow] = []
     others: list[tuple[int, ProfileRow]] = []
@@ -147,6 +148,7 @@ def attribute_rows(
     waits: list[tuple[int, ProfileRow]] = []  # waits that no tensor's name assigns to a loadable
 
     def settle() -> None:
+        # with fewer waits the last loadables waited for the earlier loadables, too
         takers = pending if len(waits) >= len(pending) else pending[-len(waits) :]
         for (_, row), place in zip(waits, takers, strict=False):
             layers[place] = replace(layers[place], us=layers[place].us + row.us)
@@ -376,6 +378,7 @@ def _merge_rows(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
 
 def _pool_rows(older: _Row, newer: _Row) -> _Row:
     a, b = older.samples, newer.samples
+    # two runs that differ are less certain than each by its own deviation
     sd = math.hypot(min(older.sd_us, newer.sd_us), abs(older.us - newer.us) / 2)
     us = (a * older.us + b * newer.us) / (a + b)
     return newer.model_copy(update={"us": us, "sd_us": sd, "samples": a + b})

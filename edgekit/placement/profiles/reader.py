@@ -36,6 +36,7 @@ _HINT = (
     "give a verbose build log (trtexec --verbose), trtexec's --exportProfile, a list of "
     '{"name", "timeMs"} or a document of `edgekit bench`'
 )
+# bytes of a JSON file, which is read whole
 _LARGEST = 256 << 20
 _SLOWEST = 1e12  # microseconds; longer than any inference
 _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
@@ -46,6 +47,7 @@ ReadDocument = Callable[[Mapping[str, Any]], Any]
 _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
 _COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
+# The first that a row has: one slow run does not move a median.
 _TIMES = (
     ("medianMs", 1e3),
     ("averageMs", 1e3),
@@ -109,6 +111,7 @@ def _read_head(path: Path) -> str:
         ) from error
     if not data.strip():
         raise DataError("the profile is empty", code="profile.empty", where=str(path), hint=_HINT)
+    # UTF-16 text without a byte order mark: every other byte is zero
     wide = data[1::2].count(0) > 0.3 * len(data) or data[::2].count(0) > 0.3 * len(data)
     if (
         b"\0" in data
@@ -221,6 +224,7 @@ def _parse_json(
 ) -> Profile:
     text = _read_text(path)
     infos = _infos(Path(layer_info)) if layer_info is not None else {}
+    # before JSON: a name with a quote makes trtexec's file invalid
     if '"name" : "' in text and (found := trtexec_rows(text)):
         return _profile_from_rows("trtexec", path, found, infos)
     try:
@@ -405,6 +409,7 @@ def trtexec_rows(text: str) -> list[ProfileRow]:
     for line in text.splitlines():
         if line.count('"timeMs"') > 1:
             return []  # several entries in a line: not trtexec's
+        # a hostile line must not take quadratic time
         match = _LINE.match(line[:_LONGEST])
         if match is None:
             continue
@@ -414,6 +419,7 @@ def trtexec_rows(text: str) -> list[ProfileRow]:
             _listed_us(fields.get(key), 1e3, key, match[1])
             for key in ("medianMs", "averageMs", "timeMs")
         )
+        # timeMs is the sum over all runs
         us = median or average or total / max(count, 1)
         rows.append(ProfileRow(match[1], us))
     return rows
@@ -540,10 +546,12 @@ def bench_rows(
     rows: list[ProfileRow] = []
     notes: list[str] = []
     timed: set[tuple[str, str]] = set()
+    # a CPU's profile has other layers than the board's engine
     nodes = _profiled_layers(measured) if measured.clock == MEASURED else {}
     for segment in _segments(measured, placement):
         names, used = tuple(segment.devices), set(segment.devices.values())
         keys = {(device, name) for name, device in segment.devices.items()}
+        # counted in another plan of the mix
         if keys & timed:
             continue
         timed |= keys

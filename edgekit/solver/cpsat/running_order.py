@@ -17,6 +17,7 @@ from edgekit.solver.cpsat.running_order_model import (
     TransferRequest,
     solve_model,
 )
+from edgekit.solver.loadables import fits
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
@@ -31,6 +32,7 @@ from edgekit.solver.problem import (
     Transfer,
     Units,
     metrics,
+    twin_cores,
 )
 from edgekit.solver.program import Progress
 
@@ -91,11 +93,12 @@ def solve_steps(
         account,
         progress and (lambda *both: progress(*map(units.real_value, both))),
     )
+    # The model grows with the number of levels; few find a placement, and a tail may prove it.
     levels = FIRST_LEVELS
-    while search.going:
+    while search.may_continue:
         if search.solve(levels, tail=False):
             break
-        if search.going:
+        if search.may_continue:
             search.solve(levels, tail=True)
         levels *= 2
     found = search.optimum()
@@ -122,7 +125,7 @@ class _Deepening:
         self.effort = effort
 
     @property
-    def going(self) -> bool:
+    def may_continue(self) -> bool:
         """True if the gap is open and effort is left."""
         proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
         open_ = not proven and self.bound < math.inf
@@ -142,7 +145,7 @@ class _Deepening:
         if not row.devices:  # no position: no GPU, and no loadable allowed
             self._prove(None, None)
             return True
-        while self.going:
+        while self.may_continue:
             request, scale = steps_request(
                 problem,
                 self.goal,
@@ -152,12 +155,14 @@ class _Deepening:
                 strict=self.strict and not tail,
             )
             request = replace(request, forbidden=self.forbidden, gap=GAP)
+            # a row that is too short, or strict limits, exclude valid placements
             proves = tail or (exact and not self.strict)
 
             def report(
                 value: float, bound: float, scale: IntegerScale = scale, proves: bool = proves
             ) -> None:
                 bound = max(self.bound, scale.bound(bound)) if proves else self.bound
+                # the tail has no order: its value is no placement's
                 value = math.inf if tail and not exact else scale.bound(value)
                 best = min(value, self.best.value if self.best else math.inf)
                 if self.progress is not None and math.isfinite(best):
@@ -170,6 +175,7 @@ class _Deepening:
             if answer.mode is None or (tail and not exact):
                 break
             steps = execution_steps(problem, answer.mode, answer.position, row)
+            # the model cannot state `fits`, and rounded pools may hold more: such sets are excluded
             if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
@@ -198,6 +204,7 @@ def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None
     if start is None or goal.weights is None or not launches:
         return len(problem.costs)
     launch_values = [goal.value(c.load_us, c.energy_uj) for c in launches if c is not None]
+    # no placement spends less on its nodes; the rest of the start's value can pay launches
     least = sum(
         min(goal.value(c.load_us, c.energy_uj) for c in costs if c is not None)
         for costs in problem.costs
@@ -216,11 +223,13 @@ def execution_steps(
     """Returns the steps in running order, runs on one device without loadables joined."""
     steps: list[ExecutionStep] = []
     for p in range(len(row.devices)):
+        # a position of several devices (a level's runs, the tail) becomes a step for each change
         here = [v for v, at in enumerate(position) if at == p]
         while here:
             last = steps[-1] if steps else None
             device = problem.device(modes[here[0]])
             if last and last.device not in problem.cores:
+                # stay on the device of the last run, as long as anything is ready there
                 ready = _ready_nodes(problem, modes, here, last.device)
                 device = last.device if ready else device
             run = _ready_nodes(problem, modes, here, device)
@@ -249,23 +258,17 @@ def broken_sets(problem: PlacementProblem, steps: Sequence[ExecutionStep]) -> li
     """Returns smallest sets of nodes that share a loadable but do not fit into one."""
     found: list[list[int]] = []
     for step in steps:
-        if step.device not in problem.cores or fits_one_loadable(problem, frozenset(step.nodes)):
+        if step.device not in problem.cores or fits(problem, step.nodes):
             continue
+        # two orders of removal find different sets, which together exclude more
         for order in (step.nodes, step.nodes[::-1]):
             core_nodes = frozenset(step.nodes)
             for v in order:
-                if not fits_one_loadable(problem, core_nodes - {v}):
+                if not fits(problem, sorted(core_nodes - {v})):
                     core_nodes -= {v}
             if sorted(core_nodes) not in found:
                 found.append(sorted(core_nodes))
     return found
-
-
-def fits_one_loadable(problem: PlacementProblem, nodes: frozenset[int]) -> bool:
-    """Returns True if nodes can form a loadable; the model's rounded pool limits may allow more."""
-    return all(
-        math.fsum(pool.needs[v] for v in nodes) <= pool.limit * (1 + 1e-9) for pool in problem.pools
-    ) and (problem.fits is None or problem.fits(nodes))
 
 
 def with_loads(
@@ -314,9 +317,11 @@ class IntegerScale:
         self.factor = 1.0
         self.slack = 0
         most = max(numbers, default=0.0) * max(1, terms)
+        # the first factor that keeps all numbers exact
         for self.factor in FACTORS:
             if most * self.factor <= LARGEST and all(_is_whole(v * self.factor) for v in numbers):
                 return
+        # each term is off by at most half a unit
         self.slack = math.ceil(terms / 2)
         wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
         sound = math.floor(math.log10(LARGEST / most))
@@ -413,64 +418,12 @@ def transfer_clauses(
 
 def exchangeable_cores(problem: PlacementProblem, goal: Goal) -> list[list[int]]:
     """Returns pairs of cores that can be exchanged in any placement without a change."""
-    found = []
-    for first, second in zip(problem.cores, problem.cores[1:], strict=False):
-        if _exchangeable(problem, goal, first, second):
-            found.append([first, second])
-    return found
-
-
-def _exchangeable(problem: PlacementProblem, goal: Goal, first: int, second: int) -> bool:
-    """Returns True if exchanging two devices (and their modes) leaves the problem unchanged."""
-    swap = {first: second, second: first}
-    named = {(mode.device, mode.reads, mode.writes): m for m, mode in enumerate(problem.modes)}
-    image = []
-    for mode in problem.modes:
-        other = named.get((swap.get(mode.device, mode.device), mode.reads, mode.writes))
-        if other is None:
-            return False
-        image.append(other)
-    swapped = {tuple(row[swap.get(d, d)] for d in range(len(row))) for row in problem.shares}
-    if swapped != set(problem.shares):
-        return False
     weights = goal.weights
-    if weights is not None and weights[first] != weights[second]:
-        return False
-    if len(named) < len(problem.modes) or image[problem.outside] != problem.outside:
-        return False
-
-    def turned(cost: Cost | None) -> Cost | None:
-        if cost is None:
-            return None
-        loads = list(cost.load_us)
-        loads[first], loads[second] = loads[second], loads[first]
-        return Cost(tuple(loads), cost.energy_uj)
-
-    def same_transfer(t: Transfer) -> bool:
-        pairs = frozenset((image[a], image[b]) for a, b in t.pairs)
-        return pairs == t.pairs and all(turned(way) == way for way in t.ways)
-
-    def same_transfers(border: Border) -> bool:
-        kinds = {(t.pairs, t.ways) for t in border.transfers}
-        return all(
-            same_transfer(t)
-            or (
-                frozenset((image[a], image[b]) for a, b in t.pairs),
-                tuple(turned(way) for way in t.ways),
-            )
-            in kinds
-            for t in border.transfers
-        ) and len(kinds) == len(border.transfers)
-
-    return (
-        turned(problem.launch[first]) == problem.launch[second]
-        and all(
-            turned(costs[m]) == costs[image[m]]
-            for costs in problem.costs
-            for m in range(len(image))
-        )
-        and all(same_transfers(border) for border in problem.borders)
-    )
+    return [
+        [first, second]
+        for first, second in twin_cores(problem)
+        if weights is None or weights[first] == weights[second]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,6 +457,7 @@ def positions(problem: PlacementProblem, *, most: int, levels: int, tail: bool) 
     cores = problem.cores
     others = [d for d in range(len(problem.devices)) if d not in cores]
     limited = problem.max_transitions is not None
+    # changes between devices without loadables count only if changes are limited
     runs = [[d] for d in others] if limited else [others] * bool(others)
     level = [*runs, *([core] for core in cores)]
     count = _levels(problem, most, len(others))
@@ -522,6 +476,7 @@ def _levels(problem: PlacementProblem, most: int, others: int) -> int:
         return len(nodes)
     able = [v for v in nodes if any(problem.device(m) in cores for m in _modes(problem, v))]
     sizes = problem.sizes or (1,) * len(problem.costs)
+    # a level has at least one loadable: each of these limits their number
     bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
     if problem.max_loadables is not None:
         bounds.append(problem.max_loadables * len(cores))
@@ -530,6 +485,7 @@ def _levels(problem: PlacementProblem, most: int, others: int) -> int:
             free = [
                 v for v in nodes if not all(problem.device(m) in cores for m in _modes(problem, v))
             ]
+            # between two loadables at least one node runs elsewhere
             bounds.append(len(free) + 1)
         if changes is not None:
             bounds.append(changes // 2 + 1 if len(cores) == others == 1 else changes + 1)
@@ -583,6 +539,7 @@ def steps_request(
         total = max(least, lower, 1e-6) if rates[0] is found[0][0] else max(least, 1e-6)
         return IntegerScale((rate(c) for c in every for rate in rates), terms, total)
 
+    # the sums of a period are compared with each other, so they share a scale
     scale = integer_scale([rate for rate, _ in found[:objective]])
     rows_of = []
     for index, (rate, limit) in enumerate(found):
@@ -615,6 +572,7 @@ def steps_request(
         measures=rows_of,
         objective=list(range(objective)),
         lower=max(0, scale.below(lower)),
+        # not strict: the start itself must stay allowed
         upper=2**60 if start is None else scale.limit(start.value, strict=False),
         hint=None if start is None else _hint(row, problem, start),
     )

@@ -144,6 +144,7 @@ def solve_model(
         return OrderAnswer(None)
     if status in {"OPTIMAL", "FEASIBLE"}:
         return steps.answer(solver)
+    # CP-SAT has no bound yet
     return OrderAnswer(bound if abs(bound) < 1e18 else request.lower)
 
 
@@ -155,6 +156,7 @@ class OrderModel:
         self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request.allowed]
         for choice in self.mode:
             model.add_exactly_one(choice.values())
+        # by node, 1 at position p if the node is at p or later: a precedence is an implication
         self.after = [self._add_order(v) for v in self.nodes]
         self.tail: dict[int, Any] = {}
         self.used = self._positions()
@@ -198,11 +200,13 @@ class OrderModel:
                 spent = sum(self.inside(v, p) for p in here)
                 on = self.on(v, set(devices))
                 model.add(spent <= on)
+                # a node in the tail keeps its device, but has no position of it
                 model.add(spent + tail >= on)
         cores = set(request.cores)
         used: dict[int, Any] = {}
         for p, own in enumerate(row[: last + 1 - ends]):
             core = own[0] in cores
+            # runs without loadables have no launch
             if not core and not limited:
                 continue
             used[p] = model.new_bool_var("")
@@ -241,6 +245,7 @@ class OrderModel:
             [p for p in range(start, min(start + width, count)) if row[p][0] in cores]
             for start in range(0, count, width)
         ]
+        # Without gaps, each order of the loadables has fewer equal descriptions.
         for level, following in pairwise(levels):
             for p in following:
                 self.model.add_bool_or([*(used[q] for q in level), ~used[p]])
@@ -257,6 +262,7 @@ class OrderModel:
             counts[core] = model.new_int_var(0, most, "")
             model.add(counts[core] >= used)
             model.add(counts[core] <= most * used)
+            # the tail is used only if the last level is
             model.add_bool_or([*final, ~used])
             here = {}
             for v in self.nodes:
@@ -287,7 +293,9 @@ class OrderModel:
             enter.append({d: model.new_bool_var("") for d in devices})
             for d in devices:
                 before = [] if p == 0 else [carry[p - 1][d]]
+                # a device is carried on from the position before, or entered
                 model.add_bool_or([~carry[p][d], *before, enter[p][d]])
+        # the first device is entered without a change
         changes = sum(sum(e.values()) for e in enter[1:])
         if self.request.max_transitions is not None:
             model.add(changes <= self.request.max_transitions)
@@ -297,6 +305,7 @@ class OrderModel:
         model = self.model
         ways = [model.new_bool_var("") for _ in range(transfer.ways)]
         for producer, writes, consumer, reads in transfer.clauses:
+            # a way is taken unless either end is in a mode without a transfer
             clause = list(ways)
             for v, modes in ((producer, writes), (consumer, reads)):
                 if v >= 0:
@@ -319,6 +328,7 @@ class OrderModel:
     def _goal(self) -> None:
         model, request = self.model, self.request
         for first, twin in request.twins:
+            # symmetry: of two exchanged placements only one is searched
             model.add(self.count[first] >= self.count[twin])
         sums = self.sums()
         self.limit(sums)

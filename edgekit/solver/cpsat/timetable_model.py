@@ -170,6 +170,7 @@ class _Variables:
         on = []
         routes = [model.new_bool_var(f"r{number}_{k}") for k in range(len(chain.routes))]
         self.route.append(routes)
+        # a chain that cannot be divided into parts has routes only
         if not chain.times:
             model.add_exactly_one(routes)
         for part, row in enumerate(chain.times):
@@ -209,6 +210,7 @@ class _Variables:
         self, number: int, chain: ChainRequest, on: list[list[Any]]
     ) -> dict[tuple[int, int, int], Any]:
         """Returns a variable by border, place before and after: 1 if the hand-over takes place."""
+        # the index of the caller in ``hands``, after the devices
         caller = len(self.devices)
         pair: dict[tuple[int, int, int], Any] = {}
         for border, rows in enumerate(chain.hands if on else []):
@@ -254,6 +256,7 @@ class _Variables:
                 model.add(sum(used) + whole <= request.slots)
         if request.hyper is not None and request.goal != "load":
             for d in self.devices:
+                # redundant: a cycle must hold all of a device's work
                 model.add(self._total(d) <= request.hyper)
 
     def _total(self, d: int) -> Any:
@@ -276,6 +279,7 @@ class _Variables:
             for size, a, b in zip(sizes, before, after, strict=True):
                 model.add(b >= a + size)
         if self.request.hyper is not None:
+            # the next cycle's first frame follows this cycle's last
             for size, a, b in zip(sizes, starts[-1], starts[0], strict=True):
                 model.add(b + self.request.hyper >= a + size)
         self.ends.append(ends)
@@ -331,6 +335,7 @@ class _Variables:
             if a == 0 or b == 0:
                 continue  # a part of the GPU's own work
             hand = chain.hands[border][a][b]
+            # at most one pair of a border is active: they share a start
             if border not in hands:
                 hands[border] = model.new_int_var(low, high, f"h{number}_{frame}_{border}")
             begin = hands[border]
@@ -341,6 +346,7 @@ class _Variables:
                 model.add(begin >= stops[border - 1]).only_enforce_if(lit)
             after = starts[border] if border < len(sizes) else end
             model.add(after >= begin + hand).only_enforce_if(lit)
+        # redundant: a frame's work is sequential
         model.add(end - low >= sum(self.loads[number]))
         return starts, hands, end
 
@@ -356,6 +362,7 @@ class _Variables:
             before: Any = None
             for n, (device, work) in enumerate(route.tasks):
                 begin = model.new_int_var(low, low + chain.limit, f"r{number}_{frame}_{k}_{n}")
+                # an unused route has one solution instead of many
                 model.add(begin == low).only_enforce_if(lit.negated())
                 name = f"ri{number}_{frame}_{k}_{n}"
                 interval = model.new_optional_fixed_size_interval_var(begin, work, lit, name)
@@ -375,6 +382,7 @@ class _Variables:
         for d in self.devices:
             intervals = [interval for interval, _, _ in self.busy[d]]
             for copy in range(1, self.request.copies + 1):
+                # a frame that runs into the next cycle must not meet that cycle's frames
                 shift = copy * (self.request.hyper or 0)
                 for number, (_, (start, size, stop), on) in enumerate(self.busy[d]):
                     end = start + size if stop is None else stop
@@ -397,6 +405,7 @@ class _Variables:
                 model.add(value >= self._total(d))
         elif goal == "end":
             for ends in self.ends:
+                # a makespan has a single frame of each network
                 model.add(value >= ends[0])
             for d in self.devices:
                 model.add(value >= self._total(d))
