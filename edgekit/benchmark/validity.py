@@ -215,7 +215,7 @@ def _with_config(remedy: str, config: str) -> str:
 
 
 def judge_clocks(measured: MeasurementFacts, findings: Findings) -> None:
-    """Judges a board's power mode and clocks; a PC is not findings."""
+    """Judges a board's power mode and clocks."""
     _judge_mode(measured, findings)
     _judge_dla_clock(measured, findings)
     _judge_clock_changes(measured, findings)
@@ -272,6 +272,7 @@ def _judge_dla_clock(measured: MeasurementFacts, findings: Findings) -> None:
     share = measured.limit("dla_clock_share")
     for number in cores:
         core = f"DLA{number}"
+        # a mode with a single clock gives it to all cores
         wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
         found = _dla_mhz(measured, number)
         if found is None:
@@ -316,8 +317,9 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
 
 def _judge_clock_changes(measured: MeasurementFacts, findings: Findings) -> None:
     samples, span = measured.watched(), measured.limit("clock_span")
+    # EMC: the memory's clock, on which all devices depend
     for device in (*sorted(measured.devices), "EMC"):
-        seen = [min(one) for sample in samples if (one := _clocks(sample, device))]
+        seen = [min(clocks) for sample in samples if (clocks := _clocks(sample, device))]
         if len(seen) < 2:
             findings.note_unchecked(
                 f"clock of {device} during the measurement: not reported by any monitor"
@@ -356,6 +358,7 @@ def _judge_throttling(measured: MeasurementFacts, findings: Findings) -> None:
             0,
             _COOL,
         )
+    # the counters run since the boot
     events = sum(
         max(counts[-1].get(name, before) - before, 0)
         for first in counts[:1]
@@ -418,7 +421,7 @@ def _judge_cpu(measured: MeasurementFacts, findings: Findings) -> None:
             loads.append(max(every - own, 0.0))
     when = "during the measurement"
     if not loads:
-        loads = [one for sample in measured.idle() if (one := _cpu_percent(sample)) is not None]
+        loads = [load for sample in measured.idle() if (load := _cpu_percent(sample)) is not None]
         when = "before the measurement"
     if not loads:
         findings.note_unchecked("other CPU load: not reported by any monitor")
@@ -435,6 +438,7 @@ def _judge_cpu(measured: MeasurementFacts, findings: Findings) -> None:
 
 
 def _judge_gpu(measured: MeasurementFacts, findings: Findings) -> None:
+    # only before the measurement: during it the load is our own
     engines = [sample.engines.get("GR3D") for sample in measured.idle()]
     loads = [float(engine.percent) for engine in engines if engine and engine.percent is not None]
     if not loads:

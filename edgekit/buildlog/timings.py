@@ -210,6 +210,7 @@ class EngineReader:
     def feed(self, text: str) -> bool:
         """Reads a line; returns True if it was used."""
         if text.startswith("Adding reformat layer: "):
+            # the pattern's open groups make a hostile long line cost quadratic time
             if len(text) < _LONGEST and (match := _CHOSEN.match(text)):
                 self._chosen.append(ChosenReformat(*match.groups()))
             return True
@@ -377,7 +378,7 @@ class TimingParser:
         self._reformats: dict[tuple[str, bool, str, str], float] = {}
         self._pair: tuple[str, str] | None = None
         self._tensor: tuple[str, bool] = ("", False)
-        self._named = self._finish_units = False
+        self._named = self._finished = False
 
     def feed(self, line: str) -> None:
         """Reads a line."""
@@ -386,6 +387,7 @@ class TimingParser:
             return
         _, text, _ = strip(line)
         if text.startswith("&&&& RUNNING"):
+            # a later run in the log may have no timings (trtexec --loadEngine)
             if self._units:
                 self._before = self.result()
             self._start()
@@ -403,7 +405,7 @@ class TimingParser:
             reformats=tuple(ReformatTiming(*key, us) for key, us in self._reformats.items()),
             chosen=self._engine.chosen(),
             engine=self._engine.layers(),
-            finished=self._finish_units,
+            finished=self._finished,
         )
         return self._table.added_to(self._sources.added_to(found))
 
@@ -424,7 +426,7 @@ class TimingParser:
             self._read_cached(*match.groups())
             return True
         if text.startswith("Formats and tactics selection completed"):
-            self._finish_units = True
+            self._finished = True
             return True
         return False
 
@@ -513,12 +515,14 @@ def _finish_units(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
             continue
         every = tuple((reads, writes) for reads, writes, _ in unit.combinations)
         combinations = []
+        # a layer of the same shape has the same combinations: its time is that of a cached one
         for reads, writes, own in unit.combinations:
             key = (every, reads, writes)
             if own is not None:
                 known[key] = own
             combinations.append(Combination(reads, writes, known.get(key)))
         name = unit.name or f"unit {len(found)}"
+        # a unit that is timed again replaces its earlier timing, at its first place in the order
         found[name] = UnitTiming(name, tuple(unit.runners), tuple(combinations))
     return tuple(found.values())
 

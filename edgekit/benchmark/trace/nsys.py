@@ -313,6 +313,7 @@ class NsysSource:
         )
         self.matched: set[str] = set()
         self._tracks: dict[str, tuple[int, list[int]]] = {}  # by name: number, ends of open slices
+        # without this column work is linked with its launch by the correlation ID alone
         self._owned = any("globalPid" in columns for columns in export.tables.values())
         self._calls: OrderedDict[tuple[int, int], _LaunchCall] = OrderedDict()
         self._open: dict[tuple[int, int], list[NsysSpan]] = {}
@@ -370,6 +371,7 @@ class NsysSource:
             stack = self._open.setdefault(span.place, [])
             while stack and stack[-1].end <= span.start:
                 stack.pop()
+            # ranges that never end must not fill the memory
             if len(stack) < 256 and len(self._open) < _THREADS:
                 stack.append(span)
         tid = self._tid(_thread(span), span.start, span.end, mark=mark)
@@ -381,6 +383,7 @@ class NsysSource:
             owner = span.place[0] if self._owned else 0
             self._calls[owner, span.link] = _LaunchCall(tid, span.start, self._around(span))
             if len(self._calls) > _CALLS:
+                # the oldest launch: without work it gets no arrow
                 self._calls.popitem(last=False)
         return self._line(span, tid, "api", "", ())
 
@@ -433,7 +436,7 @@ class NsysSource:
 
         def values() -> EventArgs:
             known = (self._layer(layer) if layer else None) or EventArgs()
-            own = {key: one for key, one in detail if key not in known.model_fields_set}
+            own = {key: value for key, value in detail if key not in known.model_fields_set}
             return known.model_copy(update=own)
 
         args = self._lines.args((layer, detail), values)

@@ -69,9 +69,10 @@ def _kernels(
     head_of = {name: name for name in heads}
     near = _neighbours(slot, network)
     free = [step.name for step in slot.steps if step.kind == "layer" and step.name not in head_of]
+    # forwards for layers behind a timed layer, backwards for those before it
     for names in (free, free[::-1]):
         for name in names:
-            found = next((head_of[one] for one in near.get(name, ()) if one in head_of), "")
+            found = next((head_of[other] for other in near.get(name, ()) if other in head_of), "")
             if name not in head_of and found:
                 head_of[name] = found
     before = heads[0] if heads else ""
@@ -101,7 +102,7 @@ def _neighbours(slot: PredictedSlot, network: Network | None) -> dict[str, list[
     for layer in network.layers:
         if layer.name in inside:
             before = [makers[tensor].name for tensor in layer.inputs if tensor in makers]
-            after = [one.name for tensor in layer.outputs for one in readers.get(tensor, ())]
+            after = [reader.name for tensor in layer.outputs for reader in readers.get(tensor, ())]
             found[layer.name] = [name for name in (*before, *after) if name in inside]
     return found
 
@@ -257,6 +258,7 @@ def measured_processes(
         measurement.monitor,
         pid=MONITOR_PID,
         clock=clock,
+        # the trace's 0 is `early` microseconds before the first shown frame
         shown_s=None if started is None else started - early / 1e6,
     )
     in_flight = runs_in_flight(measurement)
@@ -322,6 +324,7 @@ def trace_document(
         named, own = process.finish()
         metadata += named
         slices += own
+    # without the event itself, which has no order
     slices.sort(key=lambda item: item[:4])
     module = layer_modules(network)
     return Trace(

@@ -106,7 +106,10 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
     add_cuts(page, document.cuts, width=width)
     _add_memory(page, document)
     _add_buckets(page, document)
-    above = {one.refusal for one in document.memory_refused} | ({lost.message} if lost else set())
+    # warnings that the sections above have already explained
+    above = {loadable.refusal for loadable in document.memory_refused} | (
+        {lost.message} if lost else set()
+    )
     for warning in document.warnings:
         if warning not in above:
             page.add()
@@ -177,7 +180,7 @@ def _add_verdict(page: Page, document: Check) -> None:
         share = f" and {percent(summary.dla_macs_fraction)} of the {known}MACs"
     if document.dla_unstated and on_dla:
         style = "yellow"
-    unsure = sum(bool(one.disputed) for one in document.memory)
+    unsure = sum(bool(loadable.disputed) for loadable in document.memory)
     if_fits = ""
     if unsure:
         style = "yellow"
@@ -276,6 +279,7 @@ def _groups(document: Check, *, ok: bool) -> list[_Group]:
     for layer in document.layers:
         if layer.dla.ok is not ok:
             continue
+        # a rule that a layer breaks several times counts once
         for rule, reason in {r.rule: r for r in layer.dla.reasons}.items():
             group = groups.setdefault(rule, _Group(reason, layer, Counter()))
             group.fixes[reason.fix] += 1
@@ -311,13 +315,13 @@ def _add_memory(page: Page, document: Check) -> None:
                 indent=2,
             )
     refused = (*document.memory_refused, *held)
-    broken = [(one, limit) for one in refused for limit in one.broken]
+    broken = [(loadable, limit) for loadable in refused for limit in loadable.broken]
     if not broken:
         return
     page.add()
     page.add("Loadables over a memory limit, which stay on the GPU", style="bold")
-    for one, limit in broken[:MEMORY]:
-        page.add(f"{limit.rule}  {one.name}", indent=2, hang=2, style="bold")
+    for loadable, limit in broken[:MEMORY]:
+        page.add(f"{limit.rule}  {loadable.name}", indent=2, hang=2, style="bold")
         need, most = text.size(limit.need), text.size(limit.limit)
         page.add(f"needs {need} of {text.POOLS[limit.pool]}, at most {most}", indent=4, hang=2)
         page.add(f"fix: {limit.fix}", indent=4, hang=2)
@@ -341,7 +345,7 @@ def _add_buckets(page: Page, document: Check) -> None:
 def _pools_line(held: Sequence[LoadableMemory], core: CoreMemory) -> str:
     parts = []
     for pool, name in text.POOLS.items():
-        most = max(getattr(one.need, pool) for one in held)
+        most = max(getattr(loadable.need, pool) for loadable in held)
         parts.append(f"{name} {text.size(most)} of {text.size(getattr(core.limits, pool))}")
     line = f"predicted memory: {', '.join(parts)}"
     if len(held) == 1:
@@ -419,6 +423,7 @@ def check_layers(document: Check, *, width: int | None = None, colour: bool = Fa
     rows = []
     for layer in document.layers:
         reasons = layer.dla.reasons
+        # allowed, but without a slot on a core
         full = layer.dla.ok and layer.placed == "GPU"
         cells = (
             text.clean(layer.name),
@@ -562,9 +567,13 @@ def _param(name: str, value: object) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, Mapping):  # one of the operations that TensorRT fuses
-        more = (_param(key, one) for key, one in value.items() if key != "mode" and one is not None)
+        more = (
+            _param(key, entry)
+            for key, entry in value.items()
+            if key != "mode" and entry is not None
+        )
         return f"{value['mode']} ({', '.join(more)})" if "mode" in value else " ".join(more)
-    if isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+    if isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
         return " then ".join(map(_value, value))
     if isinstance(value, list | tuple):
         return "x".join(map(str, value)) if value else "none"
@@ -582,10 +591,10 @@ def _verdict_words(layer: LayerFacts) -> str:
     return words
 
 
-def _sparsity_words(one: SparseConvolution) -> str:
-    if one.possible:
-        return f"possible, saves up to {text.macs(one.macs_saved)} MACs (predicted)"
-    return f"not possible: {'; '.join(reason.message for reason in one.reasons)}"
+def _sparsity_words(convolution: SparseConvolution) -> str:
+    if convolution.possible:
+        return f"possible, saves up to {text.macs(convolution.macs_saved)} MACs (predicted)"
+    return f"not possible: {'; '.join(reason.message for reason in convolution.reasons)}"
 
 
 def _loadable(loadable: LoadableMemory | None) -> list[tuple[str, str]]:
@@ -631,13 +640,13 @@ def sparsity_text(
         )
     rows = [
         {
-            "convolution": text.clean(one.layer),
-            "could": "yes" if one.possible else "no",
-            "2:4 now": percent(one.share),
-            "MACs saved": text.macs(one.macs_saved),
-            "why not": ", ".join(reason.rule for reason in one.reasons[:1]),
+            "convolution": text.clean(convolution.layer),
+            "could": "yes" if convolution.possible else "no",
+            "2:4 now": percent(convolution.share),
+            "MACs saved": text.macs(convolution.macs_saved),
+            "why not": ", ".join(reason.rule for reason in convolution.reasons[:1]),
         }
-        for one in every
+        for convolution in every
     ]
     if rows:
         page.add()

@@ -39,11 +39,11 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
     for item in document.approximations:
         yield paragraph(item.note, style="yellow")
     both = document.before, document.after
-    on_dla = (f"{one.dla_layers} of {one.layers}" for one in both)
+    on_dla = (f"{network.dla_layers} of {network.layers}" for network in both)
     rows: list[Sequence[str]] = [("layers on the DLA", *on_dla)]
-    rows.append(("loadables", *(str(one.loadables) for one in both)))
-    rows.append(("transitions", *(str(one.transitions) for one in both)))
-    predictions = (one.predicted for one in both)
+    rows.append(("loadables", *(str(network.loadables) for network in both)))
+    rows.append(("transitions", *(str(network.transitions) for network in both)))
+    predictions = (network.predicted for network in both)
     latencies = (
         ABSENT if prediction is None else text.microseconds(prediction.auto_us)
         for prediction in predictions
