@@ -58,6 +58,7 @@ class _Turns:
             turn = self.turns.setdefault((layer.segment, _OWN), _Turn(layer.device))
             turn.steps.append(SlotPart("layer", layer.name, max(layer.predicted_us, 0.0)))
             self._home[layer.name] = layer.segment
+        # before reformats add turns: now each turn is a whole segment
         self._order()
         for loadable in plan.loadables:
             segment = self._home.get(next(iter(loadable.layers), ""))

@@ -208,6 +208,7 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
         None,
     )
     theirs = (times.get(what) or {}).get("median")
+    # the error that ended trtexec is its last one
     if why and said.errors:
         why = f"{why}: {said.errors[-1]}"
     if theirs is None and why is None:

@@ -317,7 +317,7 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
 
 def _judge_clock_changes(measured: MeasurementFacts, findings: Findings) -> None:
     samples, span = measured.watched(), measured.limit("clock_span")
-    # EMC: the memory's clock, on which all devices depend
+    # a device that the frames do not use may sleep; on EMC, the memory's clock, all depend
     for device in (*sorted(measured.devices), "EMC"):
         seen = [min(clocks) for sample in samples if (clocks := _clocks(sample, device))]
         if len(seen) < 2:
@@ -380,6 +380,7 @@ def _judge_throttling(measured: MeasurementFacts, findings: Findings) -> None:
 
 def _clocks(sample: Sample, device: str) -> list[float]:
     """Returns the clocks of a device in MHz in a sample; a device that is off has none."""
+    # tegrastats' names: GR3D, NVDLA0, EMC; the keys below are sysfs'
     engine = sample.engines.get({"GPU": "GR3D", "EMC": "EMC"}.get(device, f"NV{device}"))
     found = list(engine.mhz) if engine else []
     key = "emc" if device == "EMC" else f"{device.lower()}_core"
@@ -398,6 +399,7 @@ def _find_mode(measured: MeasurementFacts, name: str) -> PowerMode | None:
 
 
 def _normalise_mode(name: str) -> str:
+    # nvpmodel says MODE_30W or 30W, a board's file 30W
     return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
 
 
@@ -415,6 +417,7 @@ def _judge_cpu(measured: MeasurementFacts, findings: Findings) -> None:
     """
     loads = []
     for sample in measured.watched():
+        # the loader's own load, which enqueues the frames, is no other work
         own = sample.other.process_percent if sample.other else None
         every = _cpu_percent(sample)
         if own is not None and every is not None:
@@ -507,6 +510,7 @@ def judge_times(measured: MeasurementFacts, findings: Findings) -> None:
             _CALM.format(_LOCK_ADVICE if free else ""),
         )
     times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
+    # the median: outliers would move a mean, and so hide themselves
     bound = times * median(samples)
     found = sum(value > bound for value in samples) / len(samples)
     if found > share:

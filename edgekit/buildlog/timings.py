@@ -265,7 +265,7 @@ class SourceReader:
     def feed(self, text: str) -> bool:
         """Reads a line; returns True if it was used."""
         if "puts: " in text and (match := _SIDE.match(text)):
-            self._side(match[1], match[2], match[3], match[4])
+            self._read_side(match[1], match[2], match[3], match[4])
             return True
         if match := _INPUT.match(text):
             self._inputs[match[1]] = None
@@ -294,7 +294,7 @@ class SourceReader:
             sms=self._sms,
         )
 
-    def _side(self, name: str, kind: str, side: str, rest: str) -> None:
+    def _read_side(self, name: str, kind: str, side: str, rest: str) -> None:
         if name not in self._nodes and len(self._nodes) >= _MOST_NODES:
             return
         tensors = []

@@ -356,6 +356,7 @@ def _placement_text(facts: RunFacts, placement: Placement) -> str:
 def _speed_answer(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
     bench = facts.bench
     median = (bench.latency_ms or {}).get("median") if bench else None
+    # a CPU's time is no answer about the board: the prediction is
     if bench and verdict.clock == "board-measured" and median is not None:
         words = (
             f"Median latency {text.measured_time(median)}, "
@@ -491,6 +492,7 @@ def advantage_text(plan: Plan, rows: Sequence[Row]) -> str:
     # sorted is stable: the objective's figure first, the others in their usual order
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.figure(key), own.figure(key)
+        # what would be printed as 0 % is no advantage
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
             found = unsure if key in doubtful else sure
             found.append(_change_text(after / before, *_QUANTITIES[key]))

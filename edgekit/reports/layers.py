@@ -107,6 +107,7 @@ def layer_times(trace: Trace | None) -> dict[str, float]:
     """
     found: dict[str, dict[float, float]] = {}
     for frame, us, event in _times(trace):
+        # a fusion's time is no layer's: `measured_parts` has it
         if event.args.layer is not None and event.args.layers is None:
             times = found.setdefault(event.args.layer, {})
             times[frame] = times.get(frame, 0.0) + us

@@ -223,6 +223,7 @@ class Page:
             self._width,
             initial_indent=first,
             subsequent_indent=rest,
+            # a layer's name stays whole, so that it can be copied
             break_on_hyphens=False,
         )
         self._lines += [self._styled(line, style) for line in lines or [""]]
@@ -250,6 +251,7 @@ class Page:
     def _styled(self, line: str, style: str) -> str:
         if not self._colour or not style or not line:
             return line
+        # rich takes long to import, and only a terminal needs it
         from rich.style import Style
 
         body = line.lstrip(" ")

@@ -219,7 +219,7 @@ class BoardMeasurer:
     @property
     def identity(self) -> list[Any]:
         """Identifies measurements of this board and configuration."""
-        _ = self.start
+        _ = self.start  # the first build decides which layers stay in FP16
         assert self._client is not None
         pipeline = self.first
         board = pipeline.boards.identity(self._client)

@@ -141,7 +141,7 @@ class PlacementSpace:
             energy: By class, measured over predicted energy.
             moving: The fraction of transfer time that keeps the GPU busy.
         """
-        problem = self._scaled(times, forced, energy, moving)
+        problem = self._scaled_problem(times, forced, energy, moving)
         if self.options.objective == "period":
             parts = balanced_placement(problem, self.options)
         else:
@@ -180,11 +180,11 @@ class PlacementSpace:
         wanted = {v: name for v, least in enumerate(self.least_us) if name in least}
         # without bounds and for latency: the plan is measured for its layers' times, not as a
         # candidate
-        problem = replace(self.problem, costs=self._allowed(wanted))
+        problem = replace(self.problem, costs=self._costs_with_forced(wanted))
         parts = optimise(problem, replace(self.options, objective="latency", bounds={})).parts
         return self.plan(parts) if parts else None
 
-    def _allowed(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
+    def _costs_with_forced(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
         return tuple(
             tuple(
                 cost if v not in forced or self._device_class(m) == forced[v] else None
@@ -193,7 +193,7 @@ class PlacementSpace:
             for v, row in enumerate(self.problem.costs)
         )
 
-    def _scaled(
+    def _scaled_problem(
         self,
         times: Mapping[str, np.ndarray],
         forced: Mapping[int, str],
@@ -204,7 +204,7 @@ class PlacementSpace:
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
         moved = extra["transfer"] * moving
         costs = []
-        for v, row in enumerate(self._allowed(forced)):
+        for v, row in enumerate(self._costs_with_forced(forced)):
             layers = list(self.kernels[v].layers)
             new: list[Cost | None] = []
             for m, cost in enumerate(row):

@@ -228,7 +228,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
     clock = tuning.start_network.clock
     origin = tuning.measurement_conditions(winner.network)
-    duel = _duel(tuning)
+    duel = _reported_duel(tuning)
     worlds, table = tuning.sampled_times(winner.network), tuning.table(winner.network)
     limit = winner.cost(objective)
     known = tuning.bound is not None and math.isfinite(tuning.bound)
@@ -275,7 +275,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
     )
 
 
-def _duel(tuning: Tuning) -> Duel | None:
+def _reported_duel(tuning: Tuning) -> Duel | None:
     """Returns the turns' result, the medians in the objective's unit."""
     if tuning.duel is None:
         return None
@@ -410,7 +410,7 @@ def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
                 )
             )
 
-    def off(row: LearntRow) -> float:
+    def log_error(row: LearntRow) -> float:
         # relative to the device's overall factor
         return abs(math.log(row.factor / learnt.scale[row.device])) if row.factor else 0.0
 
@@ -418,7 +418,7 @@ def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
     return Learnt(
         devices={name: rounded_value(value) for name, value in learnt.scale.items()},
         by_kind=_kinds(worlds, table),
-        worst=sorted(rows, key=off, reverse=True)[:WORST],
+        worst=sorted(rows, key=log_error, reverse=True)[:WORST],
         frame_us=rounded_value(extra["frame"]),
         transition_us=rounded_value(extra["transition"]),
         transfer_factor=rounded_value(extra["transfer"]),
@@ -441,6 +441,7 @@ def _kinds(worlds: SampledTimes, table: ProfileTable) -> list[LearntKind]:
                 kinds.setdefault((device, layer.kind), []).append(i)
     found = []
     for (device, kind), indices in sorted(kinds.items()):
+        # a kind counts as measured only if each of its layers was measured by itself
         times = [alone.get((device, layers[i].name)) for i in indices]
         known = [us for us in times if us is not None]
         total = _sum(worlds, device, indices)
@@ -575,6 +576,7 @@ def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
         start = _unique_prefix(name, others)
         same = [other for other in left if start and other.startswith(start)]
         if len(same) > 1:
+            # names of layers may contain [ and *
             found.append(glob.escape(start) + "*")
             left = [other for other in left if other not in same]
         else:

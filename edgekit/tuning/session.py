@@ -210,7 +210,7 @@ class Tuning:
             if not self.trials or not self.first.runs:
                 raise
             # finished turns may already prove a plan
-            self._proven()
+            self._adopt_proven_plan()
 
     # the journal
 
@@ -509,17 +509,17 @@ class Tuning:
             if first.breaks and not best.breaks:
                 self.notes.append(f"the starting plan exceeds a bound: {first.breaks[0]}")
             self._measure_turns(best)
-        if self._proven():
+        if self._adopt_proven_plan():
             return
         # a plan within the bounds needs no proof against a starting plan that exceeds them
         wins = bool(first.breaks and not best.breaks)
         # the newest turn's plan: its turns may have made the first plan the best
-        tried = [trial for trial in self.trials if self._pairs(trial)]
+        tried = [trial for trial in self.trials if self._paired_costs(trial)]
         newest = max(
             tried, key=lambda trial: max(trial.turns(self.request.objective)), default=best
         )
-        other = best if wins or self._pairs(best) else newest
-        found = self._duel(other)
+        other = best if wins or self._paired_costs(best) else newest
+        found = self._compare_in_turns(other)
         self.duel = found.model_copy(update={"winner": (best if wins else first).number})
         if not wins and other is not first:
             turns = found.turns
@@ -537,7 +537,7 @@ class Tuning:
         """Measures the missing turns as far as the budget allows."""
         first, request = self.first, self.request
         took = 2 * self.again_s
-        for turn in range(len(self._pairs(best)), request.turns):
+        for turn in range(len(self._paired_costs(best)), request.turns):
             before = self.seconds
             if request.budget_s is not None and request.budget_s - before < took:
                 self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
@@ -557,7 +557,7 @@ class Tuning:
                 return
             took = max(took, self.seconds - before)
 
-    def _pairs(self, trial: Trial) -> list[tuple[float, float]]:
+    def _paired_costs(self, trial: Trial) -> list[tuple[float, float]]:
         """Returns the costs of a plan and of the first plan in all their turns."""
         if trial is self.first:
             return []
@@ -565,16 +565,16 @@ class Tuning:
         ours = trial.turns(self.request.objective)
         return [(cost, theirs[turn]) for turn, cost in ours.items() if turn in theirs]
 
-    def _duel(self, trial: Trial) -> Duel:
+    def _compare_in_turns(self, trial: Trial) -> Duel:
         """Returns a plan's comparison with the first plan over all their turns."""
-        pairs = self._pairs(trial)
+        pairs = self._paired_costs(trial)
         ours, theirs = [own for own, _ in pairs], [other for _, other in pairs]
         found = relative_gain(ours, theirs, seed=self.request.seed)
         return found.model_copy(update={"challenger": trial.number})
 
-    def _proven(self) -> bool:
+    def _adopt_proven_plan(self) -> bool:
         """Sets ``duel`` to the plan proven best in turns; returns False if there is none."""
-        found = [self._duel(t) for t in self.trials if t is not self.first and t.counts]
+        found = [self._compare_in_turns(t) for t in self.trials if t is not self.first and t.counts]
         proven = [duel for duel in found if duel.better]
         if proven:
             best = max(proven, key=lambda duel: duel.fraction)

@@ -268,8 +268,8 @@ def _deviation(values: Sequence[float]) -> float:
         return LEAST_SPREAD * middle
     # 1.4826 times the median absolute deviation is a normal error's standard deviation; unlike
     # that, a single disturbed run hardly changes it
-    apart = 1.4826 * median([abs(value - middle) for value in values])
-    return max(LEAST_SPREAD * middle, apart / math.sqrt(len(values)))
+    spread = 1.4826 * median([abs(value - middle) for value in values])
+    return max(LEAST_SPREAD * middle, spread / math.sqrt(len(values)))
 
 
 def profile_table(
@@ -605,10 +605,10 @@ def learn(
     energy = _energy_factors(trials, watts, random) if objective == "energy" else {}
     unity = np.ones(len(logs))
     worlds = SampledTimes(space, learnt, objective, logs, unity, unity, energy, watts)
-    return worlds if objective == "latency" else _whole_plans(worlds, trials, random)
+    return worlds if objective == "latency" else _with_plan_factors(worlds, trials, random)
 
 
-def _whole_plans(
+def _with_plan_factors(
     worlds: SampledTimes, trials: Sequence[Trial], random: np.random.Generator
 ) -> SampledTimes:
     """Returns the worlds with the factors that only whole plans show.
@@ -634,7 +634,7 @@ def _whole_plans(
         # a slowdown that all plans share is `together`'s; `moving` explains only how they differ
         center = sum(ratio for ratio, _ in ratios) / len(ratios) if together and ratios else 0.0
         misfits.append(sum(((ratio - center) / math.hypot(FIT, sd)) ** 2 for ratio, sd in ratios))
-        factors.append(_factor([math.exp(ratio) for ratio, _ in ratios] if together else []))
+        factors.append(_slowdown([math.exp(ratio) for ratio, _ in ratios] if together else []))
     likely = np.exp((min(misfits) - np.array(misfits)) / 2)
     which = random.choice(len(MOVING), len(worlds.logs), p=likely / likely.sum())
     # world 0 stays the likeliest, without noise
@@ -646,7 +646,7 @@ def _whole_plans(
     return replace(worlds, moving=np.array(MOVING)[which], together=factor)
 
 
-def _factor(ratios: Sequence[float]) -> tuple[float, float]:
+def _slowdown(ratios: Sequence[float]) -> tuple[float, float]:
     """Returns mean and deviation of the factor by which working together slows."""
     if not ratios:
         return TOGETHER

@@ -90,10 +90,10 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
             # an export may have millions of names
             if len(known) >= 1 << 14:
                 known.clear()
-            known[name] = _found(name)
+            known[name] = match_layers(name)
         return known[name]
 
-    def _found(name: str) -> EventArgs | None:
+    def match_layers(name: str) -> EventArgs | None:
         if name in place:
             return layer_args(layers[place[name]])
         match = _FOREIGN.match(name)
@@ -106,6 +106,7 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
             members = [
                 layer
                 for layer in layers[min(numbers) : max(numbers) + 1]
+                # layers in between may run on other devices at the same time
                 if layer.segment == first.segment
             ]
         else:
@@ -151,6 +152,7 @@ class Owners:
     """
 
     def __init__(self, plan: Plan | None, network: Network | None, lane: int) -> None:
+        # a lane of a measurement is a plan of a mix
         share = plan.plans[lane] if plan and lane < len(plan.plans) else plan
         layers = share.layers if share else ()
         by_name = {layer.name: layer for layer in layers}
@@ -214,11 +216,11 @@ def layer_slices(
     scale = run.duration_us / total if total > 0 else 1.0
     if board and run.device != "GPU":
         # they fill the whole run, since one of the two devices is always busy
-        groups = list(_hybrid(run, nodes, owners))
+        groups = list(_hybrid_groups(run, nodes, owners))
     else:
         # layers were timed in separate runs under the profiler, which slows them
         scale = min(1.0, scale)
-        groups = list(_grouped(run, nodes, owners, within))
+        groups = list(_layer_groups(run, nodes, owners, within))
     found = []
     end, elapsed = nanoseconds(run.start_us + run.duration_us), run.start_us
     for name, us, args in groups:
@@ -244,7 +246,7 @@ def device_parts(
         yield device, members[0].start, members[-1].end, members
 
 
-def _grouped(
+def _layer_groups(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
 ) -> Iterator[tuple[str, float, EventArgs]]:
     groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
@@ -287,7 +289,7 @@ def _node_text(node: NodeTime) -> str:
     return f"convert {tensor}" if "#" in node.node else node.node or "node"
 
 
-def _hybrid(
+def _hybrid_groups(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners
 ) -> Iterator[tuple[str, float, EventArgs]]:
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):

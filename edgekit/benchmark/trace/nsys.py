@@ -128,6 +128,7 @@ def ranges(export: Export) -> Iterator[NsysSpan]:
         "NVTX_EVENTS", columns, "start, end DESC"
     ):
         words = text if isinstance(text, str) and text else export.text(text_id)
+        # this row only names a domain, to which ranges refer by its number
         if kind == _DOMAIN_TYPE and len(domains) < 1 << 12:
             domains[_int_or_zero(domain)] = words
         if kind not in _RANGE_TYPES + _MARK_TYPES:
@@ -381,16 +382,20 @@ class NsysSource:
         tid = self._tid(_thread(span), span.start, span.end)
         if span.link:
             owner = span.place[0] if self._owned else 0
-            self._calls[owner, span.link] = _LaunchCall(tid, span.start, self._around(span))
+            self._calls[owner, span.link] = _LaunchCall(
+                tid, span.start, self._enclosing_layer(span)
+            )
             if len(self._calls) > _CALLS:
                 # the oldest launch: without work it gets no arrow
                 self._calls.popitem(last=False)
         return self._line(span, tid, "api", "", ())
 
-    def _around(self, span: NsysSpan) -> str:
+    def _enclosing_layer(self, span: NsysSpan) -> str:
         """Returns the innermost range around a call that is a TensorRT layer."""
         for around in reversed(self._open.get(span.place, ())):
             if around.end > span.start and around.group in self._words.domains:
+                # innermost in TensorRT's domain: in ExecutionContext::enqueue itself no layer is
+                # known
                 layer = _SEQUENCE.sub("", around.name)
                 return "" if layer.startswith(self._words.not_layers) else layer
         return ""

@@ -114,7 +114,7 @@ class PreparedSource:
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
         """See ``TraceSource``."""
         numbers = {process.pid: pid + i for i, process in enumerate(self._processes)}
-        self._metadata = list(_renamed(self._metadata, numbers, label))
+        self._metadata = list(_renumbered_metadata(self._metadata, numbers, label))
         for event in self._events:
             own = numbers[event.pid]
             flow = None if event.id is None else (event.id & 0xFFFFFFFF) + (own << 32)
@@ -155,6 +155,7 @@ def align(sources: Sequence[TraceSource]) -> list[tuple[float, str]]:
         if (source.wall or 0.0) <= end + _APART_S
         and (source.wall or 0.0) + source.seconds >= begin - _APART_S
     ]
+    # the earliest of them is the trace's 0: viewers show no negative times
     zero = min(source.wall or 0.0 for source in near)
     found = []
     for source in sources:
@@ -269,7 +270,7 @@ class RunTrace:
         """See ``TraceSource``."""
         numbers = {own: pid + place for place, own in enumerate(self._pids)}
         flows: dict[int, int] = {}
-        self._metadata = list(_renamed(self._metadata, numbers, label))
+        self._metadata = list(_renumbered_metadata(self._metadata, numbers, label))
         for event in self._events:
             # whole numbers: Perfetto accepts no other text
             flow = event.id
@@ -282,7 +283,7 @@ class RunTrace:
         return self._metadata
 
 
-def _renamed(
+def _renumbered_metadata(
     events: list[TraceEvent], numbers: Mapping[int, int], label: str
 ) -> Iterator[TraceEvent]:
     """Yields metadata with new process numbers, and adds the label to each process."""
@@ -364,6 +365,7 @@ def _bench_source(path: Path, document: object) -> tuple[TraceSource, str]:
             hint="give the bench.json of edgekit bench, or a configuration",
         )
     neighbour = path.parent / "trace.json"
+    # the trace has the single frames and their layers, the document only statistics
     if path.name == "bench.json" and neighbour.is_file():
         return read_trace(neighbour), str(document.get("name") or "")
     if "latency_ms" not in document:

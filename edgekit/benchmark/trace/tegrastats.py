@@ -79,6 +79,7 @@ def select_one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
     groups.sort(key=lambda group: -len(group[1]))
     (first, places), *rest = groups
     others = [group for group in rest if len(group[1]) > _STRAY]
+    # a single stray line is damage, but not if the log has few others
     if others or len(places) <= len(rest):
         again = (others or rest)[0]
         raise DataError(
@@ -145,6 +146,7 @@ def compare_with_target(monitor: Monitor, target: Target) -> tuple[str, list[str
     rails = frozenset().union(*(sampled.rails for sampled in boards))
     board = board._replace(rails=rails)
     known = set(target.rails.total if target.rails else ())
+    # rails decide first: modules with as much memory can have other rails
     if rails and known and not rails & known:
         return (
             f"it has the rails {', '.join(sorted(rails))[:200]}, but a {target.name} has "

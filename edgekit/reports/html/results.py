@@ -49,6 +49,7 @@ def tiles(report: Report) -> list[View]:
             )
         )
     said = " ".join(answer.words for answer in report.answer)
+    # the answers above may state them already
     doubts = [doubt for doubt in predicted.doubts if doubt not in said]
     low_high = ""
     if predicted.latency_band_us:

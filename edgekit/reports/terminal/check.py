@@ -175,6 +175,7 @@ def _add_verdict(page: Page, document: Check) -> None:
     on_dla, layers = summary.dla_layers, summary.layers
     style = "green" if on_dla == layers else "yellow" if on_dla else "red"
     share = ""
+    # a network without MACs has no share of them
     if _has_macs(document):
         known = "known " if document.unknown_cost else ""
         share = f" and {percent(summary.dla_macs_fraction)} of the {known}MACs"
@@ -464,6 +465,7 @@ def check_one_layer(document: LayerCheck, *, width: int = WIDTH, colour: bool = 
         _add_loadable(page, loadable, document.layers)
         return str(page)
     name = document.name
+    # a glob or a module gives a list; a layer, its node or a single match is shown in full
     named = any(name == layer.name or name in layer.origin for layer in document.layers)
     if not (named or document.folded or len(document.layers) == 1):
         _add_layer_list(page, document)
@@ -545,6 +547,7 @@ def _add_layer(page: Page, layer: LayerFacts) -> None:
     for reason in layer.dla.reasons:
         page.add(reason.rule, indent=2, style="bold")
         page.add(reason.message, indent=4, hang=2)
+        # most messages name the limit already
         if reason.limit not in reason.message:
             page.add(f"allowed: {reason.limit}", indent=4, hang=2)
         if reason.fix:

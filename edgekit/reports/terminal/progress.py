@@ -66,9 +66,8 @@ class Terminal:
         """
         shown = text
         if total > 0:
-            shown = (
-                f"{text} {100 * min(1.0, done / total):.0f} %{self._left(done, total, at)}".lstrip()
-            )
+            share = f"{100 * min(1.0, done / total):.0f} %"
+            shown = f"{text} {share}{self._time_left(done, total, at)}".lstrip()
         news = self._verbose and bool(text) and _without_numbers(text) != self._shown_name
         self._shown_name = _without_numbers(text)
         if shown and news:
@@ -105,7 +104,7 @@ class Terminal:
         if self._verbose:
             self.note(text)
 
-    def _left(self, done: float, total: float, at: float | None) -> str:
+    def _time_left(self, done: float, total: float, at: float | None) -> str:
         """Returns the time left as text, from the progress since the first update of this count.
 
         It never rises: after slower parts it stays the same until it is correct again.

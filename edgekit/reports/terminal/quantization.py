@@ -103,6 +103,7 @@ def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
     fits = [
         level for level in levels if sum(depth <= level for depth in deep.values()) <= _LAYERS_SHOWN
     ]
+    # at least the network and its direct parts, however many there are
     most = max([levels[:2][-1], *fits])
     yield table(
         ("worst SNR", "cosine", "kernels", "device", "not INT8", "module"),

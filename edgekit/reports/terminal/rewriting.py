@@ -27,7 +27,7 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
     """Returns an ``edgekit.rewrite/1`` document as text: applied rewrites, before and after."""
     applied = document.rewrites
     if applied:
-        yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
+        yield table(_HEAD, [_kind_row(rows, width) for rows in _by_kind(applied)], "lrrl")
         yield paragraph(
             f"Each was proved on {counted(applied[0].runs, 'random input')} (seed "
             f"{applied[0].seed}); errors are relative to the largest output.",
@@ -75,7 +75,7 @@ def verified_text(document: Verified, *, width: int = WIDTH) -> Iterator[Rendera
     """Returns an ``edgekit.verified/1`` document as text."""
     applied = document.rewrites
     if applied:
-        yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
+        yield table(_HEAD, [_kind_row(rows, width) for rows in _by_kind(applied)], "lrrl")
     held = sum(row.holds for row in applied)
     yield paragraph(
         f"{held} of {len(applied)} proofs passed on "
@@ -99,7 +99,7 @@ def _by_kind(applied: Iterable[Applied]) -> list[list[Applied]]:
     return list(kinds.values())
 
 
-def _kind(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
+def _kind_row(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
     errors = [row.max_error for row in rows if row.max_error is not None]
     worst = max(errors) if len(errors) == len(rows) else None
     nodes = list(dict.fromkeys(name for row in rows for name in row.nodes))

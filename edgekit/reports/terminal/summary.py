@@ -122,7 +122,7 @@ def _change(row: Row, plan: Row, key: str) -> str:
 def _placement(placement: Placement) -> list[tuple[str, str]]:
     plans = placement.plans  # missing in older documents
     if len(plans) > 1:
-        lines = [_share(plan) for plan in plans[:SEGMENTS]]
+        lines = [_plan_share_text(plan) for plan in plans[:SEGMENTS]]
         if len(plans) > SEGMENTS:
             lines.append(f"and {counted(len(plans) - SEGMENTS, 'more plan')}")
     else:
@@ -156,7 +156,7 @@ def _placement(placement: Placement) -> list[tuple[str, str]]:
     return rows
 
 
-def _share(plan: ReportedPlanShare) -> str:
+def _plan_share_text(plan: ReportedPlanShare) -> str:
     """Returns the time of a frame of one of several plans on each of its devices."""
     return f"{percent(plan.share)} of the frames" + "".join(
         f"\n  {text.clean(row.device)}: {counted(row.layers, 'layer')}, "
@@ -215,7 +215,7 @@ def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
     return lines
 
 
-def _compared(baseline: MoreComparison | RefusedComparison) -> str:
+def _baseline_text(baseline: MoreComparison | RefusedComparison) -> str:
     from edgekit.reports.comparison import headline, refused_words
 
     if isinstance(baseline, RefusedComparison):
@@ -249,7 +249,7 @@ def terminal_summary(report: Report, console: Console) -> None:
     if bench and bench.clock != "cpu-measured":
         rows.append(("Latency", "\n".join(_bench(bench, report.verdict))))
     if report.baseline:
-        rows.append(("Baseline", _compared(report.baseline)))
+        rows.append(("Baseline", _baseline_text(report.baseline)))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
