@@ -318,6 +318,7 @@ def map_placement(network: Network, judgement: Judgement, log: BuildLog) -> Buil
     if log.evidence == "none":
         # a GPU-only build is no evidence about the DLA
         return found
+    # first, so that lists and refusals of single layers replace it
     if said := log.all_on_gpu:
         for layer in network.whole.layers:
             found.where[layer.name] = "GPU"

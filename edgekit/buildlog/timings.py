@@ -452,6 +452,7 @@ class TimingParser:
 
     def _read_runner(self, name: str, kind: str) -> None:
         if self._pair is not None:
+            # behind a line of a pair a runner times that reformat, not a layer
             self._tensor = _tensor(name)
             return
         if not self._units:
@@ -467,6 +468,7 @@ class TimingParser:
             if us is not None:
                 self._add_reformat((*_tensor(name), reads.strip(), writes.strip()), us)
             return
+        # a cached result names its unit: another name begins a new one
         if not self._units or self._units[-1].name not in ("", name):
             self._units.append(_TimedUnit(name))
         unit = self._units[-1]

@@ -138,6 +138,7 @@ def report_with_baseline(
     worse = regression_words(baseline) if isinstance(baseline, MoreComparison) else ""
     message = {"message": worse} if worse else {}
     gate = Gate(gate="baseline", passed=passed, found=None, limit=None, **message)
+    # a report that is compared again keeps one such gate
     gates = [other for other in report.verdict.gates if other.gate != "baseline"]
     verdict = report.verdict.model_copy(update={"gates": [*gates, gate]})
     return report.model_copy(update={"baseline": baseline, "verdict": verdict})

@@ -321,6 +321,7 @@ def _fit_answer(facts: RunFacts, placement: Placement, memory: Gate | None) -> R
         words = f"Fits, as built on {boards}: {where}"
     else:
         words = f"Predicted to fit: {where}"
+        # doubts: the prediction does not decide between this plan and the GPU alone
         ok = None if facts.plan.doubts else True
     return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
@@ -682,6 +683,7 @@ def report_document(facts: RunFacts) -> Report:
         measured_parts=parts,
         why_not=why_not(facts.judgement),
         why_gpu=reasons,
+        # the graph shows the layers' rows, which are of the first plan
         graph=network_graph(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
         timeline=timed,
         trace=trace_summary(facts.trace, facts.files.get("trace")),

@@ -334,6 +334,7 @@ def measure_words(measures: Accuracy | SegmentMeasures, key: str) -> str:
         return ABSENT
     value: float | None = getattr(measures, key)
     if key == "snr_db" and (value is not None or measures.max_abs is not None):
+        # older documents have no `exact`
         exact = measures.max_abs == 0 if measures.exact is None else measures.exact
         return decibels(value, value is None and exact)
     if value is None:

@@ -291,6 +291,7 @@ def measured_modules(
     for path, own in names.items():
         wholes = [part for part in parts if not own.isdisjoint(part.layers)]
         alone = [times[name] for name in own if name in times]
+        # each layer has a time of its own or of its part, or takes none
         complete = own - within - set(free) <= set(times)
         # a loadable that crosses the module's border has a time that cannot be divided
         apart = all(own.issuperset(part.layers) for part in wholes)

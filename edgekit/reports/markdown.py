@@ -87,18 +87,16 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     """Returns text in one line, escaped so that no Markdown reader takes it for markup."""
     plain = " ".join(clean(" ".join(str(value).split())).split())
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
+    marked = short.translate(_MARKUP)
+    marked = _UNDERSCORE.sub(lambda found: "&#95;" * len(found[0]), marked)
     # GitHub looks for mentions and addresses in the rendered Markdown: a comment splits them
     return (
-        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_escape_underscores, short.translate(_MARKUP)))
+        _EMOJI.sub("&#58;", marked)
         .replace("@", "@<!-- -->")
         .replace("&#35;", "&#35;<!-- -->")
         .replace("//", "/<!-- -->/")
         .replace("www.", "www<!-- -->.")
     )
-
-
-def _escape_underscores(found: re.Match[str]) -> str:
-    return "&#95;" * len(found[0])
 
 
 def code(value: object) -> str:

@@ -37,6 +37,7 @@ CHANGES_SHOWN = 20
 def tiles(report: Report) -> list[View]:
     """Returns the numbers at the top: name, value, and "measured" or "predicted"."""
     placement, predicted, bench = report.placement, report.predicted, report.bench
+    # the plan is the first row, its first baseline the GPU alone
     plan, gpu_only = predicted.rows[:2]
     found = []
     if report.target.dla_cores and placement.macs:

@@ -91,6 +91,7 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
             page, _Group(lost, known[lost.layers[0]], Counter({lost.fix: len(lost.layers)}))
         )
     unsure = _groups(document, ok=True)
+    # a release that no source covers is no dispute of sources
     silent = [group for group in unsure if group.reason.rule == text.RELEASE_RULE]
     release = f"no source covers TensorRT {document.tensorrt}"
     for why, groups in (
