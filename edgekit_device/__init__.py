@@ -73,5 +73,6 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
     value = getattr(import_module("." + _HOMES[name], __name__), name)
+    # later accesses find the name without this function
     globals()[name] = value
     return value

@@ -39,6 +39,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         if getattr(arguments, "watch_stdin", None) is not None:
             stdin = read_watched(stdin, arguments.watch_stdin)
         root = Root(arguments.root or default_root())
+        # before any command: whoever can write ROOT controls the releases
         check_root(root.folder)
         answer = arguments.call(root, arguments, stdin)
     except DeviceError as error:

@@ -170,6 +170,7 @@ class _CommandServer:
                     command.waiting.append(part)
                     self._feed(number)
                 else:
+                    # discarded, but counted: else the host's window would stay full
                     self._send({"took": number, "bytes": len(part)})
                 continue
             end = data.find(b"\n", len(data) - len(view))
@@ -212,9 +213,11 @@ class _CommandServer:
         pipes = [os.pipe() for _ in range(3)]
         with contextlib.suppress(OSError):  # above the account's limit
             fcntl.fcntl(pipes[0][1], _SET_PIPE_SIZE, _PIPE_SIZE)
+        # a fork, not an exec: the modules are already imported
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
+            # a copy of another command's pipe would keep that pipe from ending
             self._close_all()
             for descriptor in (pipes[0][1], pipes[1][0], pipes[2][0]):
                 os.close(descriptor)
@@ -247,6 +250,7 @@ class _CommandServer:
         except BlockingIOError:
             pass
         except BrokenPipeError:
+            # it reads no more: what waits counts as read
             taken += sum(map(len, command.waiting))
             command.close_input()
         if taken:
@@ -257,6 +261,7 @@ class _CommandServer:
     def _feed_rest(self) -> None:
         """Gives the commands the input that the host sent before it disconnected."""
         for command in self._commands.values():
+            # nobody reads them: a command that writes must not block on a full pipe
             for name in command.outputs:
                 command.close_output(name)
         while True:
@@ -314,6 +319,7 @@ class _CommandServer:
 
 def _exec_command(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
     """Turns this process, a fork of the agent, into the command; never returns."""
+    # EX_SOFTWARE (sysexits.h), if not even the command's own error handling runs
     status = 70
     try:
         for name in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
@@ -327,6 +333,7 @@ def _exec_command(argv: List[str], program: bool, streams: List[int]) -> NoRetur
                 os.execvp(argv[0], argv)
             except OSError as error:
                 os.write(2, "{}: {}\n".format(argv[0], error.strerror).encode("utf-8", "replace"))
+                # as a POSIX shell: 127 not found, 126 found but not executable
                 os._exit(127 if isinstance(error, FileNotFoundError) else 126)
         sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False))
         sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False))

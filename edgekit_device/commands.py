@@ -162,6 +162,7 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
     commands = CommandAdder(parser, command)
     for add in (_add_moving, _add_running, _add_keeping, _add_deploying, _add_jobs, _add_serving):
         add(commands)
+    # an unknown command: the whole parser's error lists the known ones
     return parser if commands.any else make_parser()
 
 

@@ -66,6 +66,7 @@ def write_durably(path: Path, data: bytes) -> None:
     """
     temporary, handle = _open_temporary(path)
     try:
+        # before the rename: after a power cut the new name may exist without the file's bytes
         with open(handle, "wb") as file:  # locked until it is closed
             file.write(data)
             file.flush()
@@ -77,6 +78,7 @@ def write_durably(path: Path, data: bytes) -> None:
             temporary.unlink()
     start = ".{}.".format(path.name)
     for name in os.listdir(str(path.parent)):
+        # the lock of a living writer's file cannot be taken, so _remove_dead leaves it
         if name.startswith(start):
             _remove_dead(path.with_name(name))
 
@@ -195,6 +197,7 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
 def is_locked(path: Path) -> bool:
     """Returns True if a living process holds the lock file ``path``, according to the kernel."""
     try:
+        # without O_CREAT: a question makes no lock files
         handle = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
@@ -299,8 +302,10 @@ def read_kept(path: Path, most: int = _MOST_KEPT) -> bytes:
         DeviceError: As ``check_kept``.
         OSError: It cannot be read.
     """
+    # O_NOFOLLOW fails with ELOOP only: check_kept gives the error with its hint
     if os.path.islink(str(path)):
         check_kept(path)
+    # O_NONBLOCK: opening a FIFO in the file's place would wait for a writer
     handle = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as file:
         facts = os.fstat(file.fileno())
@@ -364,8 +369,8 @@ class Extent:
         """
         with open(str(self.path), "rb", buffering=0) as file:
             handle = file.fileno()
-            there = os.fstat(handle).st_size - self.offset
-            if (there if self.size is None else min(self.size, there)) != size:
+            available = os.fstat(handle).st_size - self.offset
+            if (available if self.size is None else min(self.size, available)) != size:
                 return b"", ""
             if size > _CHUNK:
                 return _read_hashed(handle, self.offset, size)
@@ -378,16 +383,17 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
 
     # private pages cost almost no time until they are written, unlike shared pages or a bytearray
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # AttributeError: Python 3.8 builds without MADV_HUGEPAGE
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    view, digest, done = memoryview(memory), hashlib.sha256(), 0
-    while done < size:
-        chunk = view[done : min(done + _CHUNK, size)]
-        count = os.preadv(handle, [chunk], offset + done)
+    view, digest, hashed = memoryview(memory), hashlib.sha256(), 0
+    while hashed < size:
+        chunk = view[hashed : min(hashed + _CHUNK, size)]
+        count = os.preadv(handle, [chunk], offset + hashed)
         if not count:
             break  # it was truncated meanwhile: the hash differs
         digest.update(chunk[:count])
-        done += count
+        hashed += count
     return view.toreadonly(), digest.hexdigest()
 
 
@@ -403,6 +409,7 @@ def memory_file() -> int:
         return found
     import ctypes
 
+    # glibc has it since 2.27 even if Python was built without it
     library = ctypes.CDLL(None, use_errno=True)
     made: Optional[int] = None
     if hasattr(library, "memfd_create"):
@@ -467,6 +474,7 @@ def map_handle(handle: int) -> memoryview:
     if address == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
+    # the view refers to this object, so the map lives as long as the last view
     held = (ctypes.c_ubyte * size).from_address(address)
     unmap = weakref.finalize(held, _unmap, address, size)
     unmap.atexit = False  # other threads may read it until the process ends

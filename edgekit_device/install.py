@@ -220,12 +220,14 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
     if arguments.app is not None:
         need_app(checked, arguments.app)
     refused = _find_refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
+    # before the blobs: a collection keeps blobs that an offered manifest names
     answer = take_offer(root, files.manifest, files.signature, trust)
     with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
         for digest, _ in answer.missing:
             writer.add(digest, read_checked(checked, digest))
     app = root.app(answer.app)
     journal = read_journal(app)
+    # an unfinished deployment may still roll this release back
     if answer.serving and (journal is None or not journal.live):
         return Installed(
             changed=False,
@@ -281,6 +283,7 @@ def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> R
         revoked = revoked_file(root.allowed_signers)
         if os.path.lexists(str(revoked)):
             revoked_file(signers).symlink_to(revoked)
+        # with the keys that ``trust`` would add first, in a copy outside ROOT
         checked = check_bundle(files, signers, bool(arguments.trust_unsigned))
     if arguments.app is not None:
         need_app(checked, arguments.app)
@@ -288,11 +291,11 @@ def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> R
         root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False
     )
     manifest, app = checked.manifest, root.app(checked.manifest.name)
-    whole = all(
+    complete = all(
         root.store.size(digest) == size and root.store.is_whole(digest)
         for digest, size in manifest.sizes().items()
     )
-    changed = not whole or find_working(root, checked) is None
+    changed = not complete or find_working(root, checked) is None
     if changed:
         check_requires(root, manifest)
     return RehearsedInstall(changed, app.name, manifest.digest, app.link("current"), len(new))
@@ -320,6 +323,7 @@ def _find_refusal(
     except DeviceError as error:
         if not allow_older:
             raise
+        # recorded with the reason: the history shows what was overridden
         refused = error.message
     if not put_back:
         manifest = checked.manifest

@@ -97,6 +97,8 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
             code="job.kind",
             where=request.kind[:80],
         )
+    # the id is a digest of all that decides the result: equal work is found again, and another
+    # loader or a changed board makes another job
     facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     job = Job(root, hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
@@ -106,6 +108,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
         state = job.read().state
         if state in LIVE:
             return StartedJob(job.name, state, joined=True)
+        # a job whose blobs were collected or damaged runs again
         if job.complete():
             os.utime(job.folder / STATE)  # restarts its grace time before collection
             return StartedJob(job.name, "done", reused=True)
@@ -173,7 +176,7 @@ def _launch(job: Job) -> None:
     argv += ["--job", job.name, "--ready", str(writing)]
     try:
         with (job.folder / LOG).open("ab") as log:
-            done = subprocess.run(
+            starter = subprocess.run(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -186,7 +189,7 @@ def _launch(job: Job) -> None:
     with open(reading, "rb") as ready:
         ready.read()  # ends when the job waits, runs or has ended
     state = job.read()
-    if done.returncode or (state.state == "lost" and not state.started_at):
+    if starter.returncode or (state.state == "lost" and not state.started_at):
         last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
         if not last:
             refuse_full(job.folder)
@@ -230,6 +233,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     lock = open_locked(job.folder / "lock", 2.0)
     if lock is None:
         return  # another process runs it already
+    # a job must not keep the caller's folder or its disk in use
     os.chdir("/")
     try:
         try:
@@ -247,6 +251,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
     with contextlib.suppress(OSError):
         (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
+    # before the collection: a job that holds its lock counts as alive
     os.close(lock)
     # if this fails, the next job that ends does it
     with contextlib.suppress(DeviceError, OSError), locked(job.root.folder / "jobs" / "lock"):
@@ -278,18 +283,20 @@ def _wait_for_turn(job: Job) -> _End:
 
 def _has_turn(job: Job, handle: int) -> bool:
     """Returns True if the board is free and no other job has waited longer."""
-    own = (job.read().queued_at or 0.0, job.name)
+    place = (job.read().queued_at or 0.0, job.name)
     for other in all_jobs(job.root):
         state = other.read()
         if other.name == job.name or state.kind in CONCURRENT_JOBS:
             continue
-        if state.state == "queued" and (state.queued_at or 0.0, other.name) < own:
+        # names decide between equal times, so that two waiting jobs never both give way
+        if state.state == "queued" and (state.queued_at or 0.0, other.name) < place:
             return False
     return take_lock(handle)
 
 
 def _run_child(job: Job) -> _End:
     """Runs the work in its own process group; returns its end."""
+    # before the fork: the child would write the buffered text again
     sys.stdout.flush()
     sys.stderr.flush()
     group: List[int] = []
@@ -298,6 +305,7 @@ def _run_child(job: Job) -> _End:
     def stopped() -> None:
         if group and job.is_cancelled():
             if not deadline:
+                # first SIGTERM: the processes that the work has started may clean up
                 deadline.append(time.monotonic() + _read_grace(job))
                 _signal_group(group[0], signal.SIGTERM)
             elif time.monotonic() > deadline[0]:

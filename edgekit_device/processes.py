@@ -121,6 +121,7 @@ def run_in_child(
     reading, writing = os.pipe()
     go_reading, go_writing = os.pipe()
     parent = os.getpid()
+    # not subprocess: the work is a closure over objects of this process
     pid = os.fork()
     if pid == 0:
         os.close(reading)
@@ -213,6 +214,7 @@ class _Child:
             self._on_report(*message.report)
         else:
             self._answer = message
+            # the work is over; only the process's end is awaited
             self._set_limit(None)
 
 
@@ -238,6 +240,7 @@ def _run_child(
         if parent:
             # it works under its parent's lock, so the kernel ends it when the parent dies
             end_with_parent()()
+            # the parent died before prctl: the kernel will send no signal
             if os.getppid() != parent:
                 os._exit(1)
         else:
@@ -246,10 +249,12 @@ def _run_child(
         def send(message: _Message) -> None:
             data = json.dumps(write(message)).encode("utf-8") + b"\n"
             while data:
+                # os.write: the parent's buffered streams were copied by the fork
                 data = data[os.write(writing, data) :]
 
         def turn(state: str) -> None:
             send(_Message(turn=state))
+            # the pipe's end: the parent has died
             if not os.read(go, 1):
                 os._exit(1)
 
@@ -263,10 +268,11 @@ def _run_child(
         except Exception as error:
             with contextlib.suppress(OSError):  # a full disk takes no traceback
                 traceback.print_exc()
-            said = "{}: {}".format(type(error).__name__, error)
-            answer = _Message(error=Failure.of(DeviceError(said, code="loader.internal")))
+            reason = "{}: {}".format(type(error).__name__, error)
+            answer = _Message(error=Failure.of(DeviceError(reason, code="loader.internal")))
         send(answer)
     finally:
+        # not sys.exit: exit handlers and buffered files belong to the parent
         os._exit(0)
 
 
@@ -335,6 +341,7 @@ def _wait_for_end(descriptor: int) -> None:
     # not through the buffered stream: a thread that holds its lock stops the interpreter's exit
     while os.read(descriptor, 4096):
         pass
+    # a signal, not an exception: only the main thread may clean up
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_S)
     os._exit(_EXIT_GONE)

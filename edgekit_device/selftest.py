@@ -96,7 +96,7 @@ _COPIED = (
 )
 
 BUILDS = frozenset({"build", "build_again"})
-"""Asks that run a build, which isolates itself."""
+"""Checks that run a build, which isolates itself."""
 
 _LAUNCHES = 10
 _TIMES = array(number(0.0, 1e9))
@@ -557,7 +557,7 @@ def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     program = _find_program("tegrastats")
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, "--interval", "1000"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -565,7 +565,7 @@ def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
             timeout=_TEGRASTATS_S,
             check=False,
         )
-        out: Optional[bytes] = done.stdout
+        out: Optional[bytes] = completed.stdout
     except subprocess.TimeoutExpired as stopped:  # the expected end: it never ends by itself
         out = stopped.stdout
     return (out or b"").decode("utf-8", "replace").splitlines()
@@ -580,8 +580,8 @@ def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    said = command_output(["nvpmodel", "-q"]) or command_output(["sudo", "-n", "nvpmodel", "-q"])
-    return PowerAnswer(tuple(read_modes()), tuple((said or "").splitlines()))
+    output = command_output(["nvpmodel", "-q"]) or command_output(["sudo", "-n", "nvpmodel", "-q"])
+    return PowerAnswer(tuple(read_modes()), tuple((output or "").splitlines()))
 
 
 def _lock_clocks(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:

@@ -54,6 +54,7 @@ def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
     count = 0
     while at < end:
         count += 1
+        # counted here: the number in the directory's end may be wrong
         if count > most:
             raise ValueError("it has more than {} entries".format(most))
         if end - at < _HEADER_BYTES or data[at : at + 4] != _HEADER:
@@ -67,8 +68,8 @@ def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
         at = start + name + extra + comment
         if at > end:
             raise ValueError("its directory is cut off")
-        more = bytes(data[start + name : start + name + extra])
-        size, packed, offset = _read_zip64([size, packed, offset], more)
+        extra_fields = bytes(data[start + name : start + name + extra])
+        size, packed, offset = _read_zip64([size, packed, offset], extra_fields)
         yield ZipEntry(bytes(data[start : start + name]), flags, method, packed, size, offset)
 
 
@@ -76,6 +77,7 @@ def _directory(data: memoryview) -> Tuple[int, int]:
     """Returns the offsets of the directory's start and end."""
     at = len(data) - _END_BYTES
     if at < 0 or data[at : at + 4] != _END:
+        # a comment follows; the last signature counts, because the comment may contain another
         first = max(0, at - _MOST_COMMENT)
         at = bytes(data[first:]).rfind(_END) + first
         if at < first or len(data) - at < _END_BYTES:

@@ -96,6 +96,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Meas
     on_stage = progress_reporter(settings) if arguments.progress else lambda stage: None
     npz = receive_npz(stdin) if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
+    # around trtexec, too: both measurements need the same clocks
     with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
         found, planned = _measure_release(root, folder, arguments, settings, npz, on_stage)
         trtexec = None
@@ -115,11 +116,11 @@ def _measure_release(
     on_stage: Callable[[str], None],
 ) -> Tuple[Measurement, PlannedShape]:
     on_stage("open")
-    checked, whole, open_ms, before = _open_release(root, folder, arguments, settings.spin)
-    frames_given = split_frames(read_npz(npz), whole.inputs) if npz else []
-    planned = planned_shape(whole, settings.shapes, frames_given)
+    checked, release_model, open_ms, before = _open_release(root, folder, arguments, settings.spin)
+    frames_given = split_frames(read_npz(npz), release_model.inputs) if npz else []
+    planned = planned_shape(release_model, settings.shapes, frames_given)
     began = time.perf_counter()
-    with whole.variant(planned.variant) as model:
+    with release_model.variant(planned.variant) as model:
         open_ms += (time.perf_counter() - began) * 1e3
         data = load_frames(_select_variant(checked, planned.variant), frames_given, planned.sizes)
         first = model.check(data.frames[0])
@@ -134,8 +135,10 @@ def _measure_release(
     nodes = None
     if settings.profile:
         on_stage("layers")
+        # a run of its own: a profiler changes the times of whole frames
         nodes = profile(checked, first, arguments.threads, settings.iterations, planned.variant)
-    sizes = {} if whole.is_static and not settings.shapes else planned.sizes
+    sizes = {} if release_model.is_static and not settings.shapes else planned.sizes
+    # the batch is the first axis of the first input
     shape = next(iter(planned.sizes.values()))
     return replace(
         frames,
@@ -162,6 +165,7 @@ def _open_release(
     began = time.perf_counter()
     checked = check_release(root, folder)
     need_ready(arguments.app, folder)
+    # before the engines take memory; it opens the device, so it also sets how CUDA waits
     before = None if checked.manifest.backend == "reference" else _free_device_memory(spin)
     model = open_model(checked, arguments.threads)
     return checked, model, (time.perf_counter() - began) * 1e3, before
@@ -170,6 +174,7 @@ def _open_release(
 def _free_device_memory(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
     try:
         if spin is not None:
+            # before open_cuda: a driver may refuse it once the context exists
             choose_wait(spin)
         return open_cuda().memory()
     except DeviceError:
@@ -193,10 +198,10 @@ def planned_shape(
     Raises:
         DeviceError: "bench.shape": the release was not built for it, or the frames' shape differs.
     """
-    own = {tensor.name: tensor.shape for tensor in model.inputs}
-    if frames and set(frames[0]) == set(own):
-        found = {name: frames[0][name].shape for name in own}
-        if shapes and found != {**own, **shapes}:
+    own_shapes = {tensor.name: tensor.shape for tensor in model.inputs}
+    if frames and set(frames[0]) == set(own_shapes):
+        found = {name: frames[0][name].shape for name in own_shapes}
+        if shapes and found != {**own_shapes, **shapes}:
             raise DeviceError(
                 "the frames have another shape than the one to be measured",
                 code="bench.shape",
@@ -205,14 +210,14 @@ def planned_shape(
             )
     else:
         # the check of inputs reports wrong names
-        found = {**own, **shapes}
-    if found == own:
-        return PlannedShape(0, own)
+        found = {**own_shapes, **shapes}
+    if found == own_shapes:
+        return PlannedShape(0, own_shapes)
     try:
         return PlannedShape(model.planned(found), found)
     except DeviceError as error:
         if model.is_static and not shapes:
-            return PlannedShape(0, own)
+            return PlannedShape(0, own_shapes)
         raise DeviceError(
             "the release was not built for this shape: {}".format(error.message),
             code="bench.shape",
@@ -273,11 +278,11 @@ def load_frames(
     manifest = checked.manifest
     if frames:
         return _limit_frames("given", list(frames))
-    own = {tensor.name: tensor.shape for tensor in manifest.inputs}
-    if manifest.samples is not None and sizes in (None, own):
+    own_shapes = {tensor.name: tensor.shape for tensor in manifest.inputs}
+    if manifest.samples is not None and sizes in (None, own_shapes):
         cases = manifest.samples.cases
         size = sum(manifest.sizes()[digest] for digest in cases[0].inputs.values())
-        few = cases[: max(1, min(_MOST_FRAMES, _MOST_BYTES // max(size, 1)))]
+        used = cases[: max(1, min(_MOST_FRAMES, _MOST_BYTES // max(size, 1)))]
         arrays = [
             {
                 tensor.name: np.frombuffer(
@@ -285,9 +290,9 @@ def load_frames(
                 ).reshape(tensor.shape)
                 for tensor in manifest.inputs
             }
-            for case in few
+            for case in used
         ]
-        return BenchFrames("samples", arrays, _repeat_notes(len(few), len(cases)))
+        return BenchFrames("samples", arrays, _repeat_notes(len(used), len(cases)))
     # a golden case of another shape has the same ranges of values and seed
     golden = [
         golden_inputs(manifest.inputs, case.seed, case.ranges, sizes or case.shapes)
@@ -325,8 +330,8 @@ def _limit_frames(source: str, frames: List[Dict[str, np.ndarray]]) -> BenchFram
     return BenchFrames(source, frames[:most], _repeat_notes(min(most, len(frames)), len(frames)))
 
 
-def _repeat_notes(used: int, there: int) -> List[str]:
-    return [] if used == there else ["the first {} of {} frames are repeated".format(used, there)]
+def _repeat_notes(used: int, total: int) -> List[str]:
+    return [] if used == total else ["the first {} of {} frames are repeated".format(used, total)]
 
 
 class BoardWatch:
@@ -399,6 +404,7 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
         last = len(stages) if stage == "pipelined" else 4  # unknown before if frames pipeline
         known = [seconds for _, seconds in stages[place:last] if seconds is not None]
         line = Stage(stage, round(sum(known), 3) if known else None)
+        # unbuffered: the host shows the stage while it runs
         os.write(sys.stdout.fileno(), (json.dumps(write(line)) + "\n").encode("ascii"))
 
     return report
@@ -507,8 +513,8 @@ def profile(
         that ONNX Runtime made (reorders, casts); for TensorRT the layer's name, without "op".
     """
     with tempfile.TemporaryDirectory() as folder:
-        whole = open_model(checked, threads, Path(folder))
-        with whole.variant(variant) as model:
+        release_model = open_model(checked, threads, Path(folder))
+        with release_model.variant(variant) as model:
             return tuple(_profile_nodes(checked, model, inputs, iterations))
 
 
@@ -517,6 +523,7 @@ def _profile_nodes(
 ) -> Iterator[MeasuredNode]:
     frame = model.check(inputs)
     for lane in model.lanes:
+        # one more: the first, cold run is left out
         for _ in range(min(iterations, _PROFILED_RUNS) + 1):
             model.run_lane(lane.number, frame)
     # an engine that runs on several devices ends its profiling once
@@ -551,6 +558,7 @@ def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[flo
     """Returns each node's microseconds, without the first (cold) run."""
     known: Dict[str, str] = {}
     for node in facts.nodes:
+        # ONNX Runtime derives names of its own nodes from a node's name or an output's
         for name in (node.name, *node.outputs):
             known.setdefault(name, node.name or node.outputs[0])
     times: Dict[str, List[float]] = {}

@@ -72,6 +72,7 @@ class EventPairs:
             self._cuda.record(event, stream)
             self._cuda.synchronize(stream)
             after = time.perf_counter()
+            # it passed between the two readings: the quickest try is the most exact
             found.append((after - before, event, (before + after) / 2))
         self._cuda.destroy_stream(stream)
         _, event, passed = min(found)
@@ -99,12 +100,14 @@ class EventPairs:
         host = {"enqueue": self._enqueue * 1e3} if self._enqueued else {}
         self._unread.append((number, self._now, host))
         self._now, self._enqueue, self._enqueued = [], 0.0, False
+        # bounds the events of a long run; the newer half stays for the timeline
         if len(self._unread) > _UNREAD:
             self._read(len(self._unread) // 2)
 
     def read(self, spans: int = 0) -> List[Span]:
         """Reads unread events into ``frames``; returns the pieces of the last ``spans`` frames."""
         found = []
+        # [-0:] would be all frames
         for number, pieces, _ in self._unread[-spans:] if spans else ():
             for phase, first, last in pieces:
                 start = self._zero + self._cuda.elapsed_ms(self._base, first) / 1e3
@@ -171,10 +174,10 @@ def segment_times(model: Model, events: Sequence[SegmentEvent]) -> Tuple[Segment
 def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
     """Returns the last few frames in which every segment ran."""
     counts = Counter((event.lane, event.frame) for event in events)
-    whole = {
+    complete = {
         frame for (lane, frame), count in counts.items() if count == len(model.lanes[lane].segments)
     }
-    return sorted(whole)[-EVENT_FRAMES:]
+    return sorted(complete)[-EVENT_FRAMES:]
 
 
 def retained_start(

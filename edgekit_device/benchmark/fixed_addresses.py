@@ -38,6 +38,7 @@ def find_obstacle(model: Model, *, graph: bool) -> str:
         engine = model.engines[segment.engine, segment.device]
         if not hasattr(engine, "hold_context"):
             return "segment {} on {} is not a TensorRT plan".format(segment.index, segment.device)
+        # its outputs are allocated while it runs, so no address is fixed
         if engine.unsized:
             return "the size of {!r} depends on values".format(engine.unsized[0][:80])
     return ""
@@ -75,6 +76,7 @@ class FixedLane:
         self._pinned = BufferPool(cuda, pinned=True)
         self._device = BufferPool(cuda, staging=self._pinned)
         self._inputs: List[Tuple[int, List[MemoryLease]]] = []
+        # an input that several engines read in the same format is copied once
         self._known: Dict[IoEntry, DeviceTensor] = {}
         self._graph: Optional[CudaGraph] = None
         self._open = ExitStack()
@@ -109,6 +111,7 @@ class FixedLane:
                 made = self._tensors.get(io.name)
                 if made is None:
                     made = self._place_input(io, frames)
+                # both engines use the same memory, so their formats must match exactly
                 elif (made.dtype, made.format, made.scale) != (io.dtype, io.format, io.scale) or (
                     io.format != "LINEAR" and made.strides != tuple(io.strides)
                 ):
@@ -143,6 +146,7 @@ class FixedLane:
                 convert(frame[io.name], io.dtype, None, io.scale, io.name), io.format, io.strides
             )
             pinned.append(self._pinned.take(stored.nbytes))
+            # packed before the measurement, as trtexec fills its input buffers
             pinned[-1].array()[:] = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
         self._inputs.append((place.ptr, pinned))
         made = self._known[io] = DeviceTensor(
@@ -179,6 +183,7 @@ class FixedLane:
             for _, tensor, pinned in self._outputs_back:
                 self._cuda.copy(pinned.ptr, tensor.ptr, tensor.nbytes, "d2h", self._stream)
         self._cuda.synchronize(self._stream)
+        # with a graph or without events there is no pair for each segment
         if record is not None and len(pairs) == len(self._lane.segments):
             self._record_segments(number, start, pairs, record)
 
@@ -202,6 +207,7 @@ class FixedLane:
         """Enqueues the engines; returns the events around each engine, or around the graph."""
         marks = self._cuda.marks
         if self._graph:
+            # a graph is launched as a whole: single engines have no events of their own
             works: List[Callable[[], None]] = [self._graph.launch]
         else:
             works = [partial(context.enqueue, self._stream) for context in self._contexts]
@@ -229,6 +235,7 @@ class FixedLane:
     ) -> None:
         lane = self._lane
         for segment, (first, last) in zip(lane.segments, pairs):  # noqa: B905 (Python 3.8)
+            # the host's time of the first launch is the zero of the device's clock here
             began = start + self._cuda.elapsed_ms(pairs[0][0], first) / 1e3
             spent = self._cuda.elapsed_ms(first, last)
             ended = began + spent / 1e3

@@ -97,7 +97,7 @@ def bench(
             "the model has several variants, but only one can be measured",
             code="bench.shape",
             where=model.name,
-            hint="with model.variant(model.planned(shapes)) as one: measure one",
+            hint="with model.variant(model.planned(shapes)) as variant: bench(variant, inputs)",
         )
     settings = settings or BenchSettings()
     if not 1 <= settings.streams <= _MOST_STREAMS:
@@ -114,6 +114,7 @@ def bench(
         make_fixed_run, model, frames, graph=settings.graph, transfers=settings.transfers
     )
     with ExitStack() as stack:
+        # made before the warm-up: captures and buffers are no part of the measured time
         streams = [
             BenchStream(
                 model,
@@ -129,6 +130,7 @@ def bench(
         run_streams(streams, pace, lambda: on_stage("measure"))
     began = min(each.start for each in streams)
     flight = FramesInFlight(None, (), None)
+    # with one device frames in flight would only wait for each other
     if len(model.devices) > 1 and not fixed:
         on_stage("pipelined")
         flight = measure_in_flight(
@@ -154,6 +156,7 @@ def _summarise(
         for pair in zip(each.ends, each.latencies)  # noqa: B905 (3.8)
     )
     latencies = [latency for _, latency in pairs]
+    # over all streams: their frames overlap, so latencies do not add up to it
     duration = max(each.ends[-1] for each in streams) - began
     events = [event for each in streams for event in each.events]
     retained = retained_frames(model, events)
@@ -196,6 +199,7 @@ def _phases(streams: Sequence[BenchStream]) -> Dict[str, Optional[Times]]:
             for name, spent in frame.items():
                 found[name].append(spent)
             if "compute" in frame:
+                # enqueueV3 returns early: its time on the host overlaps the device's work
                 on_device = sum(spent for name, spent in frame.items() if name != "enqueue")
                 found["host"].append(max(latency - on_device, 0.0))
     count = sum(len(stream.latencies) for stream in streams)
@@ -258,6 +262,7 @@ class BenchStream:
         if self._cuda is not None:
             self.marks = EventPairs(self._cuda)
             self._cuda.observe(self.marks)
+        # the driver records into the calling thread's recorder, so each thread sets its own
         until, number = time.perf_counter() + pace.warmup_s, 0
         while time.perf_counter() < until and not stop.is_set():
             self._run(next(self._turns), self._frame(number), number, None)
@@ -277,6 +282,7 @@ class BenchStream:
             lane, frame, number = (
                 next(self._turns),
                 self._frame(turn),
+                # numbers are unique over all streams: they identify a frame's events
                 turn * self._of + self._number,
             )
             before = clock()
@@ -318,6 +324,7 @@ def run_streams(
             only.stop_recording()
         return
     errors: List[BaseException] = []
+    # all streams begin at once: a stream alone would be measured without contention
     barrier = threading.Barrier(len(streams), begin)
 
     def work(stream: BenchStream) -> None:
@@ -330,6 +337,7 @@ def run_streams(
         except BaseException as error:
             errors.append(error)
             stop.set()
+            # otherwise the other threads would wait at the barrier for ever
             barrier.abort()
         finally:
             stream.stop_recording()
@@ -349,6 +357,7 @@ def run_streams(
         stop.set()
         barrier.abort()
         for thread in threads:
+            # join raises for a thread that never started
             if thread.ident is not None:
                 thread.join(_END_S)
     if errors:
@@ -460,6 +469,7 @@ def measure_in_flight(
         if fill <= event.frame < fill + EVENT_FRAMES:
             events.append(event)
 
+    # endless: the pipeline must stay full until the last frame that counts
     results = run_stream(model.lanes, cycle(frames), 0, record)
     for _ in islice(results, fill):
         pass
@@ -469,6 +479,7 @@ def measure_in_flight(
         next(results)
         end = time.perf_counter()
         count += 1
+    # ends the workers; frames still in flight do not count
     results.close()
     retained = retained_frames(model, events)
     return FramesInFlight(

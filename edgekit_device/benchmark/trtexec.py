@@ -53,6 +53,7 @@ def cross_check(
     program = find_trtexec()
     if checked.manifest.backend != "tensorrt":
         return TrtexecRuns(why="the reference backend has no TensorRT plan to run")
+    # trtexec would load them as code, which trust_unsigned never allows
     if checked.signer is None and _library_digests(checked):
         return TrtexecRuns(why="no trusted signature covers the libraries of its plugins")
     if program is None:
@@ -87,11 +88,13 @@ def _run_segment(
             return PlanRun(why="no plan with its weights is stored here: refit it again")
         arguments = list(options.always)
         arguments += options.gpu if segment.core is None else options.dla
+        # TensorRT runs code in a plan only if the caller allows host code
         carries = entry.lean_embedded or entry.plugins_embedded
         arguments += options.version_compatible if carries else ()
         arguments += _shape_options(entry.inputs, sizes)
         with workspace(root.folder) as work:
             (work / "plan").write_bytes(plan)
+            # before trtexec loads its own copy: a Jetson's GPU has no memory of its own
             del plan
             arguments += _plugin_options(checked, work, parse_version(entry.tensorrt))
             return run_plan(program, arguments, work, segment.core, options.timeout_s)
@@ -126,6 +129,7 @@ def _plugin_options(checked: Checked, work: Path, tensorrt: Version) -> List[str
         path.write_bytes(data)
         # a library without an entry point registers its creators when it is opened
         dynamic = any(name.encode("ascii") in data for name in ENTRY_POINTS)
+        # trtexec has both options since TensorRT 8.6
         option = "--dynamicPlugins" if dynamic else "--staticPlugins"
         options.append("{}={}".format(option if tensorrt >= (8, 6) else "--plugins", path))
     return options
@@ -170,6 +174,7 @@ def run_plan(
             status, why = None, "trtexec took longer than {:.0f} s".format(timeout_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
+                # its whole session: after a timeout a child could keep the device
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     times = work / "times.json"

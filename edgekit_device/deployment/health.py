@@ -102,10 +102,12 @@ def examine(
 def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: str) -> FrameTimes:
     """Measures the release's latency, in up to ``_TRIES`` rounds while it exceeds the limit."""
     budget, seconds = policy.latency_ms, policy.measure_s
+    # the figure is only recorded: a short measurement will do
     if budget is None:
         seconds = min(seconds, _UNGATED_S)
     for number in range(_TRIES):
         found = replace(measure_latency(model, frame, seconds), rounds=number + 1)
+        # a disturbed round is repeated: the best of a few counts
         if budget is None or found.p50 <= budget:
             return found
     raise DeviceError(
@@ -131,6 +133,7 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         return None
     lanes: List[_LaneErrors] = []
     for number in sorted({case.variant for case in samples.cases}):
+        # each variant once: opening a variant with load: demand takes seconds
         with model.variant(number) as variant_model:
             lanes += _lane_errors(
                 variant_model, checked, [c for c in samples.cases if c.variant == number]
@@ -184,6 +187,7 @@ def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) ->
     for case in cases:
         feed = _arrays(checked, case.inputs, model.inputs)
         wanted = _arrays(checked, case.outputs, model.outputs)
+        # every lane: they have different engines, and a single frame uses only one
         for place, lane in enumerate(lanes):
             found = model.run_lane(place, feed)
             if case.labels is not None:
@@ -220,6 +224,7 @@ def need_accuracy(
                 hint="add samples with deploy.health.samples",
             )
         return None
+    # before the metric: a mean over all channels can hide a group that is lost
     if found.collapsed:
         worst = found.collapsed[0]
         raise DeviceError(
@@ -275,6 +280,7 @@ def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) 
     """Times frames one after the other, for ``seconds`` and at least 10 frames."""
     turns = share_lanes(model.lanes)
     checked = model.check(frame)
+    # the first frames load kernels and allocate buffers
     for _ in range(_WARM_FRAMES):
         model.run_lane(next(turns).number, checked)
     spent: List[float] = []

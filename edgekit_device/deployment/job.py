@@ -51,7 +51,7 @@ from edgekit_device.release.journal import (
     timestamp,
 )
 from edgekit_device.release.releases import RolledBack, rollback
-from edgekit_device.store.root import App, Root, no_such_app
+from edgekit_device.store.root import App, Root, no_such_app, release_digest
 
 BACK = "back.json"
 _POLL_S = 0.1
@@ -112,6 +112,7 @@ def deploy(
     app = root.app(request.app)
     with claim(app) as held:
         with contextlib.suppress(FileNotFoundError):
+            # a request for an earlier deployment must not end this one
             (app.folder / BACK).unlink()
 
         def stopped() -> None:
@@ -120,10 +121,13 @@ def deploy(
             check_rollback_request(app)
 
         left = read_journal(app)
+        # before the journal is replaced: it may be the only record of the last deployment
         complete_history(app)
         if left is not None and left.live:
+            # another deployment has begun since: there is nothing left to continue
             if request.resume not in (None, left.facts.id):
                 return left.facts
+            # the same command again: before the switch it starts anew, after it the soak continues
             goes_on = left.facts.digest == request.digest and left.state != "rolling-back"
             if request.resume is not None or (goes_on and left.state in AFTER_SWITCH):
                 if _was_cancelled(root, left):
@@ -135,7 +139,7 @@ def deploy(
         elif request.resume is not None:
             return NothingToResume() if left is None else left.facts
         current = app.link("current")
-        serves = current is not None and current.endswith("-" + request.digest[:12])
+        serves = current is not None and release_digest(current) == request.digest[:12]
         if not (request.put_back or serves):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
@@ -147,13 +151,14 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
 
     If it had switched, an examination decides whether its release stays or is rolled back.
     """
-    steps = Deployment(root, app, left, lambda *step: None, lambda: None, held)
+    deployment = Deployment(root, app, left, lambda *step: None, lambda: None, held)
+    # one examination decides: another deployment waits
     left.update(policy=replace(left.facts.policy, soak_s=0.0))
     with contextlib.suppress(DeviceError):
         if left.state in AFTER_SWITCH and not _was_cancelled(root, left):
-            steps.run_to_end()
+            deployment.run_to_end()
         else:
-            steps.give_up(
+            deployment.give_up(
                 DeviceError(
                     "its process died while {}, and another deployment started".format(left.state),
                     code="deploy.cut-off",
@@ -165,7 +170,7 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
     with app.lock():
         pass  # finishes an interrupted switch by hand: then the links show which release serves
     now = timestamp()
-    known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
+    known = [name for name in app.releases() if release_digest(name) == request.digest[:12]]
     facts = DeploymentFacts(
         schema=SCHEMA,
         id=os.urandom(8).hex(),
@@ -241,6 +246,7 @@ def roll_back(
         raise no_such_app(app)
     before = app.link("current")
     code = OTHERS_FAILED if others_failed else ASKED
+    # a living deployment holds the lock: it must roll back itself
     if is_claimed(app):
         journal = read_journal(app)
         if journal is not None and journal.state in AFTER_SWITCH:
@@ -250,9 +256,10 @@ def roll_back(
     with claim(app) as held:
         journal = read_journal(app)
         if journal is not None and journal.live:
-            steps = Deployment(root, app, journal, lambda *step: None, lambda: None, held)
+            deployment = Deployment(root, app, journal, lambda *step: None, lambda: None, held)
             back = journal.state in AFTER_SWITCH
-            steps.give_up(_requested_error(reason, code))
+            deployment.give_up(_requested_error(reason, code))
+            # giving up has already gone back one release: no second step
             if back:
                 return _answer(app, before)
         with contextlib.suppress(DeviceError):
@@ -269,6 +276,7 @@ def roll_back(
 
         rollback(app, to, note)
         if ended:
+            # again: record_end skips a line that it has, and a failure is an error only now
             record_end(app, ended[0])
         with contextlib.suppress(DeviceError):
             reload_server(app.folder)

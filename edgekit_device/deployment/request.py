@@ -16,7 +16,7 @@ from edgekit_device.protocol.codec import (
     read,
     text,
 )
-from edgekit_device.release.changed import find_change, is_read
+from edgekit_device.release.changed import find_change, is_readable
 from edgekit_device.release.journal import busy_error, is_claimed, read_journal
 from edgekit_device.release.offer import read_incoming
 from edgekit_device.release.policy import Policy, read_policy
@@ -79,10 +79,10 @@ def find_running(root: Root, requested: DeployRequest) -> Optional[Job]:
         if other.request.get("digest") == requested.digest:
             return job
         raise busy_error(root.app(requested.app), job.name)
-    return None if requested.again else _find_done(root, requested)
+    return None if requested.again else _find_committed(root, requested)
 
 
-def _find_done(root: Root, requested: DeployRequest) -> Optional[Job]:
+def _find_committed(root: Root, requested: DeployRequest) -> Optional[Job]:
     """Returns the job that made the bundle serve: it may have ended since the host looked.
 
     None if the board or its releases have changed since: then the bundle is tested anew.
@@ -92,6 +92,7 @@ def _find_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     if journal is None or journal.state != "committed" or is_claimed(app):
         return None
     facts = journal.facts
+    # other limits have not been checked
     if (facts.digest, facts.policy) != (requested.digest, requested.policy):
         return None
     if facts.release is None or facts.release != app.link("current") or facts.job is None:
@@ -102,6 +103,7 @@ def _find_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     offered = read_incoming(root, requested.digest)
     if offered is not None and offered[1] != open_release(root, folder).signature:
         return None  # the signature that was sent counts
+    # a collected or damaged job has no result to answer with
     job = Job(root, facts.job)
     return job if job.complete() else None
 
@@ -111,4 +113,4 @@ def _is_intact(folder: Path, digest: str) -> bool:
         manifest = (folder / MANIFEST).read_bytes()
     except OSError:
         return False
-    return sha256(manifest) == digest and is_read(folder)
+    return sha256(manifest) == digest and is_readable(folder)

@@ -37,7 +37,7 @@ from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
-from edgekit_device.store.root import App, Root
+from edgekit_device.store.root import App, Root, release_digest
 from edgekit_device.trust.bundle import open_release
 from edgekit_device.trust.counters import check_install, record_counter, seen_issue
 
@@ -112,6 +112,7 @@ class Deployment:
             self._fail(error, "rolling-back")
             raise error
         try:
+            # counts starts: a release that crashes the board would do so after each boot
             attempts = journal.facts.attempts + 1
             if attempts > _MOST_ATTEMPTS:
                 raise DeviceError(
@@ -136,10 +137,12 @@ class Deployment:
     def _advance(self) -> None:
         """Follows the table from the journal's state to "committed"."""
         state: Optional[str] = self.journal.state
+        # nothing serves yet: the checks are repeated, since board and store may have changed
         if state in BEFORE_SWITCH:
             state = "verifying"
         while state is not None:
             row = STATES[state]
+            # may fail, for example for lack of space: then the state has not begun
             row.first(self)
             self._enter(state)
             row.work(self)
@@ -180,7 +183,9 @@ class Deployment:
         # the serving bundle is never refused
         if not (facts.on_purpose or facts.previous == staged.release):
             check_install(self.root, staged.checked)
+        # in memory: the next state's entry makes it durable together with the state
         self.journal.update(release=staged.release, issued=seen_issue(staged.checked))
+        # a release that was ready before needs no more disk, and its runtime was checked
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)
 
@@ -197,17 +202,19 @@ class Deployment:
             return _Tested(refit, health)
 
         limits = self.policy.timeouts
-        found = self.child(_Tested, work, {"refitting": limits.refit_s, "testing": limits.test_s})
+        found = self.isolate(_Tested, work, {"refitting": limits.refit_s, "testing": limits.test_s})
         self._refit = found.refit
         self.journal.update(health=found.health)
 
     def _switch(self) -> None:
+        # the last moment at which a cancellation costs nothing
         self.stopped()
         switch(self.app, str(self.journal.facts.release))
 
-    def _count(self) -> None:
+    def _record_counters(self) -> None:
         """Records counters before the end is written: after a power cut both are repeated."""
         facts = self.journal.facts
+        # space for this state's journal; the other files stay for a rollback if it fails
         free_reserve(self.app, 1)
         record_counter(self.root, self.app.name, facts.digest, facts.issued)
         self.journal.update(error=None)
@@ -234,8 +241,10 @@ class Deployment:
 
     def _go_back(self) -> None:
         facts = self.journal.facts
+        # both links: "previous" must again be the release before the one that serves
         restore(self.app, facts.previous, facts.fallback)
         with contextlib.suppress(DeviceError):
+            # the links are already right: a server that hangs must not stop the rollback
             reload_server(self.app.folder, self.policy.timeouts.test_s)
 
     def _withdraw(self) -> None:
@@ -243,9 +252,10 @@ class Deployment:
         facts = self.journal.facts
         release = facts.release
         if release is None:
-            named = [n for n in self.app.releases() if n.endswith("-" + facts.digest[:12])]
+            named = [n for n in self.app.releases() if release_digest(n) == facts.digest[:12]]
             release = named[-1] if named else None
         in_use = (facts.previous, self.app.link("current"), self.app.link("previous"))
+        # a release that existed before may be wanted again; a new one only takes space
         if not (facts.known or release is None or release in in_use):
             with contextlib.suppress(DeviceError):
                 remove(self.root, self.app, release)
@@ -256,7 +266,7 @@ class Deployment:
         with contextlib.suppress(DeviceError):
             record_end(self.app, self.journal.facts)
 
-    def child(
+    def isolate(
         self,
         kind: Type[_Found],
         work: Callable[[Turn, Report], _Found],
@@ -281,6 +291,7 @@ class Deployment:
                 on_turn=on_turn,
                 on_report=self.on_progress,
                 stopped=self.stopped,
+                # a copy in the child would hold the app's lock after this process has died
                 closes=[self._held],
             )
         except ChildDied as error:
@@ -326,7 +337,7 @@ class Deployment:
         current = self.app.link("current")
         newest = reversed(self.app.releases())
         for name in sorted(newest, key=lambda name: name != current):
-            if name.endswith("-" + digest[:12]):
+            if release_digest(name) == digest[:12]:
                 files = open_release(self.root, self.app.releases_folder / name)
                 if hashlib.sha256(files.manifest).hexdigest() == digest:
                     return files.manifest, files.signature
@@ -361,6 +372,7 @@ def soak(run: Deployment) -> None:
     """
     policy = run.policy
     until = time.monotonic() + policy.soak_s
+    # errors from before the switch do not count: only differences are judged
     known = _load_release(run, policy.timeouts.test_s)
     while True:
         _examine(run, policy)
@@ -387,7 +399,7 @@ def _examine(run: Deployment, policy: Policy) -> None:
         folder = run.app.release(facts.release)
         return examine(run.root, run.app, folder, checks, keeps=False)
 
-    run.child(Health, work, {"soaking": policy.timeouts.test_s})
+    run.isolate(Health, work, {"soaking": policy.timeouts.test_s})
 
 
 def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
@@ -402,18 +414,19 @@ def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
 def _check_server(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with the previous counters; returns the new status."""
     found = query_server(run.app.folder)
+    # another process counts from zero
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
             raise _unhealthy_error(run, "the server ended")
         return found
-    for what, more in (
+    for what, rise in (
         ("error", found.errors - known.errors),
         ("restart", found.restarts - known.restarts),
     ):
-        if more > 0:
+        if rise > 0:
             last = _last_error(found)
             raise _unhealthy_error(
-                run, counted(more, "new " + what) + (": " + last if last else "")
+                run, counted(rise, "new " + what) + (": " + last if last else "")
             )
     return found
 
@@ -453,6 +466,7 @@ def keep_reserve(app: App) -> None:
         with map_os_errors(path):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
+                # allocates blocks: a sparse file would reserve nothing
                 os.posix_fallocate(handle, 0, _RESERVED_BYTES)
             finally:
                 os.close(handle)
@@ -493,7 +507,7 @@ STATES = {
     ),
     "soaking": State(soak, "committed", "rolling-back"),
     # fails if the disk does not take the journal's last state
-    "committed": State(Deployment._tidy, fails="rolling-back", first=Deployment._count),
+    "committed": State(Deployment._tidy, fails="rolling-back", first=Deployment._record_counters),
     "rolling-back": State(
         Deployment._go_back,
         "rolled-back",

@@ -141,6 +141,7 @@ def _app_status(root: Root, app: App) -> AppStatus:
         # a damaged release does not hide the others
         found = AppReleases(app.link("current"), app.link("previous"), (), None)
         failure = Failure.of(error)
+    # each takes calls of ssh-keygen, so only releases that may serve are checked
     linked = [name for name in (found.current, found.previous) if name is not None]
     return AppStatus(
         **vars(found),

@@ -10,6 +10,7 @@ from edgekit_device.detection.results import Array
 
 def namespace(value: Array) -> Any:
     """Returns the module for arrays like ``value``: cupy or numpy."""
+    # not imported: an array of CuPy exists only if its caller has imported it
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(value, cupy.ndarray):
         return cupy
@@ -31,6 +32,7 @@ def float32(value: Array) -> Array:
 def sigmoid(value: Array) -> Array:
     """Returns 1 / (1 + exp(-value)), without overflow, in the type of ``value``."""
     xp = namespace(value)
+    # exp of numbers up to 0 only, which cannot overflow
     small = xp.exp(-xp.abs(value))
     return xp.where(value >= 0, xp.ones_like(small), small) / (1 + small)
 

@@ -75,8 +75,10 @@ def _part(head: Head) -> Tuple[str, object]:
 
 def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     xp = namespace(frame.scores)
+    # a box may have several classes above the limit: each pair is a candidate of its own
     rows, classes = xp.nonzero(frame.scores > options.score)
     scores, boxes = frame.scores[rows, classes], frame.boxes[rows]
+    # a network with its own top-k (YOLOv10) never has more objects
     most = min(options.most, frame.most or options.most)
     if frame.suppress:
         groups = xp.zeros_like(classes) if options.agnostic else classes

@@ -27,6 +27,7 @@ def decode(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
         scores = [_flatten(float32(maps[level.scores])) for level in part.levels]
         logits = xp.concatenate(scores, axis=2)
     else:
+        # one map per level: the boxes' channels come before the classes'
         values, logits = values[:, : 4 * part.bins], values[:, 4 * part.bins :]
     found = {"boxes": _boxes(part, values, centres) * strides, "scores": sigmoid(logits)}
     if part.levels[0].extra:
@@ -91,6 +92,7 @@ def _boxes(part: DistanceHead, values: Array, centres: Array) -> Array:
     if part.bins > 1:
         batch, _, places = values.shape
         values = values.reshape(batch, 4, part.bins, places)
+        # minus the largest, so that exp cannot overflow; the quotient is the same
         shares = xp.exp(values - values.max(axis=2, keepdims=True))
         numbers = xp.arange(part.bins, dtype=xp.float32)
         # the sum of the shares, and of the bins' numbers weighted by shares, in one product

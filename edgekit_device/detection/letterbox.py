@@ -62,6 +62,7 @@ class Placing:
         for detected in objects:
             left, top = self.point_back(*detected.box[:2])
             right, bottom = self.point_back(*detected.box[2:])
+            # a box in the bars: its corners meet at the picture's edge
             if right <= left or bottom <= top:
                 continue
             points = tuple((*self.point_back(*point[:2]), *point[2:]) for point in detected.points)
@@ -78,6 +79,7 @@ class Placing:
         picked, inside = [], []
         sides = zip(self.picture, self.size, (self.scale_y, self.scale_x), (self.top, self.left))  # noqa: B905 (Python 3.8)
         for pixels, size, scale, start in sides:
+            # the input's pixel that contains the centre of the picture's pixel
             place = np.floor((np.arange(pixels) + 0.5) * scale + start).astype(np.int64)
             inside.append((place >= 0) & (place < size))
             picked.append(place.clip(0, size - 1))

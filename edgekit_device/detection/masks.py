@@ -25,15 +25,15 @@ def mask(
     """
     xp = namespace(prototypes)
     height, width = prototypes.shape[1] * stride, prototypes.shape[2] * stride
-    whole = xp.zeros((height, width), dtype=bool)
+    pixels = xp.zeros((height, width), dtype=bool)
     left, right = _pixel_range(box[0], box[2], width)
     top, bottom = _pixel_range(box[1], box[3], height)
     if left < right and top < bottom:
         logits = xp.tensordot(coefficients, prototypes, axes=1)
         rows = _interpolate(logits, top, bottom, stride)
         # the sigmoid is above one half if its argument is above 0
-        whole[top:bottom, left:right] = _interpolate(rows.T, left, right, stride).T > 0
-    return whole
+        pixels[top:bottom, left:right] = _interpolate(rows.T, left, right, stride).T > 0
+    return pixels
 
 
 def _pixel_range(first: float, last: float, size: int) -> Tuple[int, int]:

@@ -120,6 +120,7 @@ def count_common(expected: Sequence[Found], found: Sequence[Found]) -> int:
         shared = overlaps(np.array(detected.box), boxes[kind])
         best = int(shared.argmax())
         if shared[best] >= SAME:
+            # removed: an object of FP32 matches once
             boxes[kind] = np.delete(boxes[kind], best, axis=0)
             count += 1
     return count

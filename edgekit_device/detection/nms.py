@@ -21,6 +21,7 @@ def overlaps(box: Array, boxes: Array) -> Array:
     xp = namespace(boxes)
     common = shared_area(box, boxes)
     union = area(box) + area(boxes) - common
+    # the inner ``where``: both branches are computed, and NumPy warns about 0 / 0
     return xp.where(union > 0, common / xp.where(union > 0, union, 1), 0)
 
 
@@ -50,9 +51,11 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, most: int)
     xp = namespace(boxes)
     order = xp.argsort(-scores, kind="stable")[:MOST_CANDIDATES]
     kept = order[:0]
+    # in blocks: the matrix of all pairs of 30,000 boxes would take 3.6 GB in float32
     for start in range(0, len(order), _BLOCK):
         block = order[start : start + _BLOCK]
         if len(kept):
+            # only survivors are compared with one another, which is the sequential part
             block = block[~_suppression(boxes, classes, kept, block, iou).any(axis=0)]
         left = _kept_rows(
             on_host(_suppression(boxes, classes, block, block, iou)), most - len(kept)

@@ -30,8 +30,8 @@ def decode(part: PointHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
         both = [float32(maps[name]) for name in (level.objectness, level.scores)]
         scores.append(sigmoid(_places(xp.concatenate(both, axis=1))))
     boxes = xp.concatenate(pixels, axis=1)
-    own = boxes if part.decoded else xp.concatenate(raw, axis=1)
-    output = xp.concatenate((own, xp.concatenate(scores, axis=1)), axis=-1)
+    network_boxes = boxes if part.decoded else xp.concatenate(raw, axis=1)
+    output = xp.concatenate((network_boxes, xp.concatenate(scores, axis=1)), axis=-1)
     return {"output": output, "pixels": boxes}
 
 

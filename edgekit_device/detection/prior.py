@@ -53,6 +53,7 @@ def _boxes(part: PriorHead, priors: Array, offsets: Array) -> Array:
     xp = namespace(offsets)
     moved = offsets * xp.asarray(part.variances, dtype=xp.float32)
     centre = priors[:, :2] + moved[..., :2] * priors[:, 2:]
+    # bounded as in the network, so that exp cannot overflow
     growth = xp.minimum(moved[..., 2:], part.growth) if part.growth else moved[..., 2:]
     half = priors[:, 2:] * xp.exp(growth) / 2
     found = xp.concatenate((centre - half, centre + half), axis=-1)
@@ -77,7 +78,9 @@ def _priors(part: PriorHead, maps: Mapping[str, Array]) -> Array:
 def candidates(part: PriorHead, tensors: Mapping[str, Array]) -> List[Candidates]:
     """Returns the boxes of each frame, without the background, and the landmarks."""
     xp = namespace(tensors["boxes"])
+    # the pair twice: x, y of both corners
     corners = tensors["boxes"] * xp.asarray(part.scale * 2, dtype=xp.float32)
+    # softmax's first class is the background
     first = 1 if part.scores == "softmax" else 0
     found = []
     for frame, frame_boxes in enumerate(corners):

@@ -39,9 +39,11 @@ def candidates(part: QueryHead, tensors: Mapping[str, Array]) -> List[Candidates
     scores, boxes = tensors["scores"], tensors["boxes"]
     xp = namespace(scores)
     if part.scores == "softmax":
+        # the last class is no object
         scores = scores[..., :-1]
         kept = xp.arange(scores.shape[-1]) == scores.argmax(-1)[..., None]
     elif part.most:
+        # the smallest score that the network keeps; equal scores are kept
         kept = scores >= tensors["best"][:, -1, None, None]
     else:
         kept = xp.ones(scores.shape, bool)

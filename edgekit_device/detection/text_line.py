@@ -31,6 +31,7 @@ def candidates(part: TextLineHead, tensors: Mapping[str, Array]) -> List[Candida
     best, sure = on_host(rows.argmax(axis=2)), on_host(rows.max(axis=2))
     xp = namespace(best)
     kept = best != 0
+    # compared with the step before: a character that is repeated after a blank counts twice
     kept[:, 1:] &= best[:, 1:] != best[:, :-1]
     found = []
     for classes, probability in ((b[k], s[k]) for b, s, k in zip(best, sure, kept)):  # noqa: B905

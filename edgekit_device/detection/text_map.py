@@ -50,15 +50,18 @@ def regions(mask: Array) -> Tuple[Array, Array, Array, Array]:
     height, width = mask.shape
     padded = np.zeros((height, width + 2), np.int8)
     padded[:, 1:-1] = mask
+    # columns of zeros on both sides: a run begins at +1 and ends at -1, at the border too
     steps = np.diff(padded, axis=1)
     rows, first = np.nonzero(steps > 0)
     end = np.nonzero(steps < 0)[1]
     # runs of the next row that touch a run are adjacent; a place's key has the row first
     key = width + 2
+    # ``end`` is one after the last column, so runs that touch only at a corner are included
     low = np.searchsorted(rows * key + end, (rows + 1) * key + first)
     high = np.searchsorted(rows * key + first, (rows + 1) * key + end, side="right")
     count = np.maximum(high - low, 0)
     above = np.repeat(np.arange(len(rows)), count)
+    # the numbers low to high - 1 of each run, joined
     below = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - low, count)
     return rows, first, end - 1, _union_sets(len(rows), above, below)
 
@@ -72,8 +75,10 @@ def _union_sets(count: int, first: Array, second: Array) -> Array:
         if not apart.any():
             return np.unique(root, return_inverse=True)[1]
         least = np.minimum(a, b)[apart]
+        # .at: an index may occur several times, and an assignment would keep only the last value
         np.minimum.at(root, a[apart], least)
         np.minimum.at(root, b[apart], least)
+        # shortens the paths, so that each item names its root for the next comparison
         while (root[root] != root).any():
             root = root[root]
 
@@ -81,6 +86,7 @@ def _union_sets(count: int, first: Array, second: Array) -> Array:
 def _texts(part: TextMapHead, probability: Array) -> Candidates:
     height, width = probability.shape
     rows, first, last, region = regions(probability > part.threshold)
+    # a prefix sum over all pixels: the sum of any run is one subtraction
     sums = np.concatenate([[0.0], np.cumsum(probability, dtype=np.float64)])
     inside = sums[rows * width + last + 1] - sums[rows * width + first]
     pixels = np.bincount(region, last - first + 1)
@@ -105,6 +111,7 @@ def _texts(part: TextMapHead, probability: Array) -> Candidates:
 
 def _outline(rows: Array, first: Array, last: Array) -> Array:
     """Returns the convex hull [n, 2] of runs as x, y: Andrew's chain, once down and once up."""
+    # only a row's first and last pixel can be a corner of the hull; runs are sorted by row
     at = np.nonzero(np.diff(rows, prepend=-1))[0]
     rows, left = rows[at].tolist(), np.minimum.reduceat(first, at).tolist()
     right = np.maximum.reduceat(last, at).tolist()
@@ -114,6 +121,7 @@ def _outline(rows: Array, first: Array, last: Array) -> Array:
         for x, y in points:
             while len(chain) > 1:
                 (x0, y0), (x1, y1) = chain[-2:]
+                # the cross product: points on a straight line are dropped, too
                 if (x1 - x0) * (y - y0) - (y1 - y0) * (x - x0) < 0:
                     break
                 chain.pop()
@@ -134,6 +142,7 @@ def _grow_box(hull: Array, ratio: float) -> Array:
     across = np.stack([-along[:, 1], along[:, 0]], axis=1)
     axes = np.stack([along, across])
     places = axes @ hull.T
+    # the extent of the hull along and across each of its sides
     low, high = places.min(axis=2), places.max(axis=2)
     best = int(np.prod(high - low, axis=0).argmin())
     low, high, axes = low[:, best], high[:, best], axes[:, best]
@@ -144,4 +153,5 @@ def _grow_box(hull: Array, ratio: float) -> Array:
     low, high = low - by, high + by
     corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
     corners = corners @ axes
+    # the smallest x + y is nearest to the top left
     return np.roll(corners, -int(corners.sum(axis=1).argmin()), axis=0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import time
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
+from typing import BinaryIO, Dict, List, Optional, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import fsync_folder, locked, workspace
@@ -99,13 +100,16 @@ def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
         # the state first: then the events of an ended job are complete
         state = job.read()
         now = job.events_size()
+        # events are parsed only if the file has grown
         if now != size:
             events, size = job.events(arguments.after), now
         if not is_news and (events or state.state != before):
             is_news = True
+            # counted from the first news, so that a busy job's events are not held back
             deadline = min(deadline, time.monotonic() + arguments.gather_s)
         if state.state not in LIVE or time.monotonic() >= deadline:
             last = events[-1].n if events else arguments.after
+            # an answer has at most 1,000 events: an ended job may have more
             ended = state.state not in LIVE and not job.events(last)
             return JobNews(job.name, state.state, tuple(events), last, ended, state.error)
         time.sleep(_POLL_S)
@@ -162,6 +166,7 @@ def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     """Removes a job that has ended; the next collection removes its blobs."""
     job = open_job(root, arguments.job)
     with locked(root.folder / "jobs" / "lock"), workspace(root.folder) as work:
+        # under the lock of all jobs: it cannot be started again meanwhile
         if job.read().state in LIVE:
             raise DeviceError(
                 "the job is still running",
@@ -170,6 +175,7 @@ def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
                 hint="cancel it first: edgekit jobs cancel",
             )
         with map_os_errors(str(job.folder)):
+            # renamed first: a reader never sees half a job
             job.folder.rename(work / job.name)
             fsync_folder(job.folder.parent)
     return RemovedJobs((job.name,))
@@ -196,16 +202,10 @@ def _kill(job: Job) -> bool:
 
 def _processes(job: Job) -> List[int]:
     """Returns the job's own processes, by their command line: a process id may have been reused."""
-    return [
-        pid
-        for pid, words in _command_lines()
-        if b"job-run" in words and job.name.encode("ascii") in words
-    ]
-
-
-def _command_lines() -> Iterator[Tuple[int, List[bytes]]]:
+    found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            yield int(path.parent.name), path.read_bytes().split(b"\0")
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):  # it has ended
+            words = path.read_bytes().split(b"\0")
+            if b"job-run" in words and job.name.encode("ascii") in words:
+                found.append(int(path.parent.name))
+    return found

@@ -208,6 +208,7 @@ class JobContext:
         with self._lock:
             now = time.monotonic()
             known, when = self._last
+            # events with a text are never dropped: they tell more than a count
             if phase == known and not text and done != total and now - when < _EVENT_EVERY_S:
                 return
             self._last = (phase, now)
@@ -251,8 +252,10 @@ class JobContext:
             DeviceError: "board.disk-full" and the like.
         """
         digest = sha256(data)
+        # listed first: a collection between the two keeps the blob
         self._append(BLOBS, digest + "\n")
         with self.root.lock(shared=True):
+            # verified: a damaged blob of the same digest is written again
             if self.root.store.missing([digest], verify=True):
                 with BlobWriter(self.root) as writer:
                     writer.add(digest, data)
@@ -335,6 +338,7 @@ class Job:
     def events(self, after: int) -> List[NumberedEvent]:
         """Returns complete events with a number above ``after``, oldest first, at most 1,000."""
         try:
+            # the last piece is empty, or a line that is still being written
             lines = (self.folder / EVENTS).read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
@@ -426,10 +430,12 @@ class Job:
     def _last_event(self) -> Optional[JobEvent]:
         try:
             with (self.folder / EVENTS).open("rb") as file:
+                # the last event only: a build's file may be long, and ``job-list`` reads all jobs
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
             return None
+        # lines[-1] is what follows the last line break
         return _parse_event(lines[-2]) if len(lines) > 1 else None
 
 
@@ -499,6 +505,7 @@ def needed_blobs(root: Root) -> Set[str]:
         needed |= job.stored_blobs()
         if job.read().state in LIVE:
             request = job.request()
+            # kinds have different requests, so any digest in it counts
             needed.update(_find_digests({} if request is None else request.request))
     return needed
 

@@ -236,6 +236,7 @@ def compare_fingerprints(
         before, here = tested.get(name) or "", now.get(name) or ""
         if not before or not here or before == here:
             continue
+        # a package's version has more parts (10.3.0.30) than the module's (10.3.0)
         if name not in _VERSIONS or not same_version(parse_version(before), parse_version(here)):
             found.append(FingerprintChange(name, before[:80], here[:80]))
     return found
@@ -272,11 +273,11 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
         return {
             "backend": backend,
             "runtime": "onnxruntime",
-            "runtime_version": _onnxruntime(loads),
+            "runtime_version": _onnxruntime_version(loads),
             "machine": platform.machine(),
         }
-    version = _tensorrt(loads)
-    key = _key(folder, version)
+    version = _tensorrt_version(loads)
+    key = _fingerprint_key(folder, version)
     known = _read_known(folder, key)
     if known is not None:
         return known
@@ -286,13 +287,14 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
         found["tensorrt"] = version  # the loaded library counts, not the package list
     # if it cannot be cached, the board is examined again next time
     with contextlib.suppress(OSError, DeviceError):
+        # a question creates no installation
         if folder.is_dir():
             write_durably(folder / _FINGERPRINT, dump(_KnownFingerprint(key, found)))
             (folder / _FINGERPRINT).chmod(0o600)
     return found
 
 
-def _onnxruntime(loads: bool) -> str:
+def _onnxruntime_version(loads: bool) -> str:
     if loads:
         try:
             importlib.import_module("onnxruntime")
@@ -301,37 +303,39 @@ def _onnxruntime(loads: bool) -> str:
     module = sys.modules.get("onnxruntime")
     if module is not None:
         return str(getattr(module, "__version__", ""))
-    said = onnxruntime_version() or ""
-    return said if said[:1].isdigit() else ""
+    version = onnxruntime_version() or ""
+    return version if version[:1].isdigit() else ""
 
 
-def _tensorrt(loads: bool) -> str:
+def _tensorrt_version(loads: bool) -> str:
     if loads:
         from edgekit_device.tensorrt.bindings import find_module
 
         module = find_module("full")
     else:
+        # not imported for this: status and offer must answer quickly
         module = sys.modules.get("tensorrt")
     return str(getattr(module, "__version__", ""))
 
 
-def _key(folder: Path, version: str) -> str:
+def _fingerprint_key(folder: Path, version: str) -> str:
     system = Path("/")
     paths = [system / name for name in _FILES]
-    there = inventory.libraries(system)
-    paths += [Path(there[kind]["path"]) for kind in _LIBRARIES if kind in there]
+    libraries = inventory.libraries(system)
+    paths += [Path(libraries[kind]["path"]) for kind in _LIBRARIES if kind in libraries]
     facts: List[Any] = [inventory.boot_id(system), version, sys.executable]
-    facts += [_stamp(path) for path in (*paths, folder / "board.json")]
+    facts += [_file_stamp(path) for path in (*paths, folder / "board.json")]
     return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()
 
 
-def _stamp(path: Path) -> Optional[List[Any]]:
+def _file_stamp(path: Path) -> Optional[List[Any]]:
     try:
         facts = path.stat()
     except OSError:
         return None
     if str(path).startswith("/proc/"):
         return [str(path)]  # its time stamp is the time of the first read
+    # the real path: libraries and /usr/local/cuda are links that an upgrade points elsewhere
     return [str(path), os.path.realpath(str(path)), facts.st_mtime_ns, facts.st_size, facts.st_ino]
 
 
@@ -353,7 +357,7 @@ def read_health(folder: Path) -> Optional[Health]:
     return load(Health, folder / HEALTH, schemas=(_HEALTH_SCHEMA,), mend=MEND)
 
 
-def is_read(folder: Path) -> bool:
+def is_readable(folder: Path) -> bool:
     """Returns True if this version can read the release's record."""
     try:
         read_record(folder)

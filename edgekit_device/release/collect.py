@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ from edgekit_device.release.journal import (
 )
 from edgekit_device.release.offer import incoming_folders
 from edgekit_device.store.partial import partials
-from edgekit_device.store.root import App, Root, no_such_app
+from edgekit_device.store.root import App, Root, no_such_app, release_digest, sha256
 from edgekit_device.trust.accepted import forget_others
 from edgekit_device.trust.bundle import MANIFEST
 
@@ -102,9 +101,10 @@ def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
     found = taken_back_records(app)
     current = app.link("current")
     if reason is not None and current is not None:
-        found[current.partition("-")[2]] = TakenBack(current, timestamp(), reason)
+        found[release_digest(current)] = TakenBack(current, timestamp(), reason)
     recorded = False
     with contextlib.suppress(DeviceError):
+        # before the removal: after a crash between the two nothing is forgotten
         remember_taken_back(root, app.name, found)
         recorded = True
     with workspace(root.folder) as work, app.lock(), map_os_errors(str(app.folder)):
@@ -113,9 +113,8 @@ def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
         app.folder.rename(work / "app")
         fsync_folder(app.folder.parent)
     if not recorded:
-        remember_taken_back(
-            root, app.name, found
-        )  # removing the app has freed space on a full disk
+        # removing the app has freed space on a full disk
+        remember_taken_back(root, app.name, found)
     _forget_jobs(root)  # no later deployment of this app would collect its jobs
     return names
 
@@ -140,6 +139,7 @@ def collect(
     release; it is removed if it is beyond ``keep``, or by ``remove``.
     """
     removed: List[str] = []
+    # exclusive: no transfer or deployment may rely on a blob that is judged here
     with root.lock(shared=False, wait_s=wait_s), workspace(root.folder) as work:
         for each in root.apps() if app is None else [app]:
             if keep is not None and each.folder.is_dir():
@@ -163,6 +163,7 @@ def collect(
 def _prune(app: App, keep: int, work: Path) -> List[str]:
     with app.lock(), map_os_errors(str(app.folder)):
         names = app.releases()
+        # inside the app's lock, so that a switch cannot make an old release current meanwhile
         used = {app.link("current"), app.link("previous"), *references(app)}
         old = [name for name in names[: max(0, len(names) - keep)] if name not in used]
         for name in old:
@@ -172,6 +173,7 @@ def _prune(app: App, keep: int, work: Path) -> List[str]:
 
 def _drop(app: App, folder: Path, work: Path) -> None:
     if folder.name == app.link("previous"):
+        # before the release goes: a link must not lead nowhere
         (app.folder / "previous").unlink()
     # renamed first, so that no reader sees a half-deleted release
     folder.rename(work / "{}-{}".format(app.name, folder.name))
@@ -216,6 +218,7 @@ def _drop_parts(root: Root, horizon: float, now: float) -> int:
     awaited: Set[str] = set()
     for folder in incoming_folders(root):
         with contextlib.suppress(DeviceError, OSError):
+            # a transfer may be interrupted for longer than the grace: the offer's own grace decides
             awaited.update(parse((folder / MANIFEST).read_bytes()).sizes())
     freed = 0
     for digest, size in partials(root.folder):
@@ -240,6 +243,7 @@ def _sweep(root: Root, horizon: float, now: float) -> Tuple[int, int]:
 def _is_old(path: Path, horizon: float, now: float) -> bool:
     """Returns True if a file's grace is over; the grace restarts for a time stamp in the future."""
     changed = path.stat().st_mtime
+    # the board's clock was wrong when it was written: with that time it would stay for years
     if changed > now + _SLACK_S:
         os.utime(str(path), (now, now))
         return False
@@ -279,7 +283,7 @@ def _read_manifest(app: App, name: str) -> Manifest:
     with map_os_errors(str(path)):
         data = path.read_bytes()
     # after a flipped bit the manifest may still parse, with a wrong blob's name
-    if not name.endswith("-" + hashlib.sha256(data).hexdigest()[:12]):
+    if release_digest(name) != sha256(data)[:12]:
         raise DeviceError(
             "manifest.json is not the one the release was made from",
             code="release.damaged",

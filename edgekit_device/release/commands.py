@@ -21,7 +21,7 @@ from edgekit_device.release.collect import Collected, collect, remove
 from edgekit_device.release.journal import claim_by_hand, refuse_taken_back
 from edgekit_device.release.offer import read_envelope
 from edgekit_device.release.releases import ReleaseList, SwitchedLinks, describe, stage, switch
-from edgekit_device.store.root import Root, no_such_app
+from edgekit_device.store.root import Root, no_such_app, release_digest
 from edgekit_device.trust.bundle import BundleFiles, check_bundle
 
 _MAX_LIST = 128 << 20
@@ -112,7 +112,7 @@ def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Swi
     with claim_by_hand(app):
         if not (arguments.again or arguments.release == app.link("current")):
             release = arguments.release
-            refuse_taken_back(app, release.partition("-")[2], release=release)
+            refuse_taken_back(app, release_digest(release), release=release)
         return switch(app, arguments.release)
 
 
@@ -127,7 +127,7 @@ def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Rem
     app = root.app(arguments.app)
     if not app.folder.is_dir():
         raise no_such_app(app)
-    with claim_by_hand(app, whole=arguments.release is None):
+    with claim_by_hand(app, removes_app=arguments.release is None):
         removed = remove(root, app, arguments.release, arguments.reason)
     return RemovedReleases(tuple(removed))
 

@@ -55,7 +55,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.release.changed import Health
 from edgekit_device.release.policy import Policy
-from edgekit_device.store.root import App, Root
+from edgekit_device.store.root import App, Root, release_digest
 from edgekit_device.trust.counters import SeenIssue
 
 SCHEMA = "edgekit.deployment/1"
@@ -263,6 +263,7 @@ class DeploymentJournal:
 
     def note(self, state: str, **facts: Any) -> None:
         """Like ``enter``, but in memory only."""
+        # durations: a board's clock may jump when it is first set over the network
         now = time.monotonic()
         steps = list(self.facts.steps)
         if steps:
@@ -302,6 +303,7 @@ def record_end(app: App, ended: HistoryEntry) -> None:
         except FileNotFoundError:
             data = b""
         last = _read_entries(path, data)[-1:]
+        # a deployment that is resumed after its end was recorded records it again
         if last and (last[0].id, last[0].state) == (entry.id, entry.state):
             return
         if len(data) > _MAX_HISTORY or (data and not data.endswith(b"\n")):
@@ -313,12 +315,14 @@ def record_end(app: App, ended: HistoryEntry) -> None:
             old = [entry for entry in entries[:-_RETAINED_LINES] if entry.id in stays]
             retained = [dump(entry) for entry in old + entries[-_RETAINED_LINES:]]
             write_durably(path, b"".join(retained))
+        # appended, not rewritten: a power cut can only damage the new line
         handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(handle, dump(entry))
             os.fsync(handle)
         finally:
             os.close(handle)
+        # a new file: its name must be durable, too
         if not data:
             fsync_folder(app.folder)
 
@@ -433,6 +437,7 @@ def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBa
     with locked(root.folder / "taken-back.lock"), map_os_errors(str(path)):
         known = _read_remembered(root)
         before = known.apps.get(name, {})
+        # records of this removal go to the end, so that a long list drops the oldest
         after = {short: record for short, record in before.items() if short not in found}
         after.update((short, record) for short, record in found.items() if record is not None)
         if after != before:
@@ -456,6 +461,7 @@ def _full_history(app: App) -> List[HistoryEntry]:
     # a rollback by hand may have followed it
     known = journal is None or any(entry.id == journal.facts.id for entry in found)
     if journal is not None and not known and not journal.live:
+        # its last line was lost, but the journal itself is durable
         found.append(journal.facts)
     return found
 
@@ -468,7 +474,7 @@ def _find_taken_back(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryE
     """
     found: Dict[str, Optional[HistoryEntry]] = {}
     for entry in entries:
-        release, previous = _short_name(entry.release), _short_name(entry.previous)
+        release, previous = (release_digest(n or "") for n in (entry.release, entry.previous))
         if entry.state == "committed":
             found[release] = None
         elif entry.state == "rolled-back":
@@ -482,10 +488,6 @@ def _find_taken_back(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryE
 def _is_boards_fault(entry: HistoryEntry) -> bool:
     """Returns True if a full disk or damaged storage caused the rollback, not the release."""
     return entry.error is not None and family(entry.error.code) in ("board", "blob")
-
-
-def _short_name(release: Optional[str]) -> str:
-    return (release or "").partition("-")[2]
 
 
 def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
@@ -510,6 +512,7 @@ def _read_entries(path: Path, data: bytes) -> List[HistoryEntry]:
             document = parse_json(line, HISTORY)
         except DeviceError:
             continue  # empty, or a partial line
+        # an unknown line must not be skipped: it may be the record of a release that was taken back
         refuse_version(document, (SCHEMA, ROLLBACK_SCHEMA), path)
         with suppress(DeviceError):
             found.append(history_entry(document))
@@ -525,10 +528,12 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
     Raises:
         DeviceError: "deploy.busy", with the operator and the deployment that holds the lock.
     """
+    # the kernel drops the lock with its process: no deployment stays locked after a crash
     handle = open_locked(app.folder / LOCK, wait_s)
     if handle is None:
         raise busy_error(app)
     try:
+        # temporary files of a killed writer: a living one would hold the lock
         for left in app.folder.glob(".{}.*".format(JOURNAL)):
             left.unlink()
         yield handle
@@ -537,19 +542,19 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
 
 
 @contextmanager
-def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
+def claim_by_hand(app: App, *, removes_app: bool = False) -> Iterator[None]:
     """Locks the app for a switch or a removal by hand, if no deployment is unfinished.
 
     Args:
         app: The app.
-        whole: True to remove the whole app; an unfinished deployment is then ignored.
+        removes_app: True to remove the whole app; an unfinished deployment is then ignored.
 
     Raises:
         DeviceError: "deploy.busy" or "deploy.unfinished".
     """
     with claim(app, wait_s=_BY_HAND_S):
         journal = read_journal(app)
-        if journal is not None and journal.live and not whole:
+        if journal is not None and journal.live and not removes_app:
             raise DeviceError(
                 "a deployment of {} was interrupted while {}".format(
                     journal.facts.digest[:12], journal.state

@@ -35,7 +35,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
-from edgekit_device.release.changed import find_change, is_read
+from edgekit_device.release.changed import find_change, is_readable
 from edgekit_device.release.journal import DeploymentFacts, TakenBack, find_taken_back, read_journal
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
@@ -64,6 +64,7 @@ def _decode_manifest(value: Any) -> bytes:
     try:
         packed = base64.b64decode(codec.record(_DeflatedManifest)(value).deflated, validate=True)
         worker = zlib.decompressobj()
+        # bounded: a small stream can expand to any size
         data = worker.decompress(packed, MAX_MANIFEST + 1)
     except (ValueError, zlib.error) as error:
         codec.fail("", "not base64 of a zlib stream: {}".format(error))
@@ -163,6 +164,7 @@ def do_offer(
             envelope = read(Envelope, document, "stdin", code="protocol.invalid")
         hello = None
         if arguments.hello:
+            # in a thread: it runs while ssh-keygen checks the signature
             hello = HelloThread(root.folder)
         try:
             answer = _answer(root, envelope, arguments.trust_unsigned)
@@ -216,7 +218,9 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     app = root.app(checked.manifest.name)
     lacking = _missing_blobs(root, checked.manifest)
+    # a release that lacks blobs does not load again after a restart
     serving = None if lacking else find_working(root, checked)
+    # otherwise nothing will be deployed, and the offer would only wait for its collection
     if serving is None:
         _store_manifest(root, checked)
     journal = None if serving is None else read_journal(app)
@@ -228,7 +232,9 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
         app=checked.manifest.name,
         signer=checked.signer,
         missing=tuple(
-            (digest, min(received_bytes(root.folder, digest), size)) for digest, size in lacking
+            # min(): a damaged part may be longer than the blob
+            (digest, min(received_bytes(root.folder, digest), size))
+            for digest, size in lacking
         ),
         serving=serving,
         deployment=deployment,
@@ -254,7 +260,7 @@ def find_serving(root: Root, checked: Checked) -> Optional[str]:
     if current is None:
         return None
     folder = app.releases_folder / current
-    if not is_ready(folder) or not is_read(folder):
+    if not is_ready(folder) or not is_readable(folder):
         return None
     same = _read(folder / MANIFEST) == checked.files.manifest
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None
@@ -274,6 +280,7 @@ def _store_manifest(root: Root, checked: Checked) -> None:
     folder = root.folder / "incoming" / checked.manifest.digest
     manifest, signature = checked.files.manifest, checked.files.signature
     if read_incoming(root, folder.name) == (manifest, signature):
+        # renews the grace of the collection
         os.utime(str(folder))
         return
     with workspace(root.folder) as work:
@@ -297,6 +304,7 @@ def _store_manifest(root: Root, checked: Checked) -> None:
 
 def _find_manifest(root: Root, digest: str) -> Optional[bytes]:
     """Returns an offered manifest or a release's manifest by digest; None if it is unknown."""
+    # any app's release: the name of a release ends with its manifest's digest
     releases = sorted(root.folder.glob("apps/*/releases/*-{}".format(digest[:12])))
     for folder in (root.folder / "incoming" / digest, *releases):
         manifest = _read(folder / MANIFEST)

@@ -24,7 +24,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.serving import ServingStatus
-from edgekit_device.release.changed import is_read
+from edgekit_device.release.changed import is_readable
 from edgekit_device.release.journal import (
     TakenBack,
     describe_put_back,
@@ -33,7 +33,14 @@ from edgekit_device.release.journal import (
     refuse_taken_back,
     timestamp,
 )
-from edgekit_device.store.root import App, Root, release_number, set_links, sha256
+from edgekit_device.store.root import (
+    App,
+    Root,
+    release_digest,
+    release_number,
+    set_links,
+    sha256,
+)
 from edgekit_device.trust.accepted import accept, is_accepted
 from edgekit_device.trust.bundle import (
     MANIFEST,
@@ -192,16 +199,19 @@ def stage(
     name = checked.manifest.name
     if app is not None:
         need_app(checked, app)
+    # shared with other deployments; a collection, which removes blobs, takes it exclusively
     with root.lock(shared=True), workspace(root.folder) as work:
         check_blobs(checked, checked.manifest.blobs)
         target = root.app(name)
         with target.lock(), map_os_errors(str(target.folder)):
             if checked.signer is None:
+                # before the release exists: check_release would refuse it until it is recorded
                 accept(root, checked.manifest.digest)
             for found in target.releases():
                 if _matches_bundle(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
             last = target.releases()
+            # above all present numbers, so names sort by age and "earlier" is a smaller number
             number = release_number(last[-1]) + 1 if last else 1
             release = "{:06d}-{}".format(number, checked.manifest.digest[:12])
             made = ReleaseRecord(
@@ -219,6 +229,7 @@ def stage(
             if signature is not None:
                 write_durably(folder / SIGNATURE, signature)
             write_durably(folder / RECORD, dump(made))
+            # complete before it gets its name: a reader never sees half a release
             os.rename(str(folder), str(target.releases_folder / release))
             fsync_folder(target.releases_folder)
     return Staged(name, release, False, checked)
@@ -237,6 +248,7 @@ def check_release(
     ``allowed_signers``.
     """
     files = open_release(root, folder)
+    # an explicit file of signers is a stricter question than the board's own acceptance
     trusted = trust_unsigned
     if allowed_signers is None:
         trusted = trusted or is_accepted(root, sha256(files.manifest))
@@ -277,6 +289,7 @@ def switch(app: App, release: str) -> SwitchedLinks:
 def earlier_release(app: App) -> Optional[str]:
     """Returns the release that a rollback goes to, never a taken-back release; None for none."""
     current, previous = app.link("current"), app.link("previous")
+    # first the release that really served before; older numbers may never have served
     found = [previous] if previous is not None and previous != current else []
     if current is not None:
         found += [
@@ -285,7 +298,7 @@ def earlier_release(app: App) -> Optional[str]:
             if release_number(name) < release_number(current)
             and is_ready(app.releases_folder / name)
         ]
-    good = (name for name in found if find_taken_back(app, name.partition("-")[2]) is None)
+    good = (name for name in found if find_taken_back(app, release_digest(name)) is None)
     return next(good, None)
 
 
@@ -328,8 +341,9 @@ def rollback(
                     else "; to deploy it again: " + describe_put_back(app, back.release)
                 ),
             )
+        # earlier_release never returns a release that was taken back
         if to is not None and target != current:
-            refuse_taken_back(app, target.partition("-")[2], release=target)
+            refuse_taken_back(app, release_digest(target), release=target)
         _switch(app, target, lambda: note(current, target))
 
 
@@ -351,7 +365,7 @@ def describe(app: App) -> AppReleases:
     for name in app.releases():
         folder = app.releases_folder / name
         made = read_record(folder)
-        back = None if name == current else find_taken_back(app, name.partition("-")[2])
+        back = None if name == current else find_taken_back(app, release_digest(name))
         found.append(
             DescribedRelease(
                 id=made.id,
@@ -373,6 +387,7 @@ def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> 
     if current != release:
         check_signer(app.root, folder)  # a release that does not load must not serve
         note()
+        # after ``note``: the history must know a rollback even if the change is interrupted
         set_links(app.folder, release, current or app.link("previous"))
     return SwitchedLinks(app.name, release, app.link("previous"))
 
@@ -384,4 +399,4 @@ def _matches_bundle(root: Root, folder: Path, files: BundleFiles) -> bool:
     except DeviceError:
         return False
     same = found.manifest == files.manifest and found.signature == files.signature
-    return same and is_read(folder)
+    return same and is_readable(folder)

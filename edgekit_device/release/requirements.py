@@ -36,14 +36,15 @@ def check_requires(root: Root, manifest: Manifest) -> None:
     if requires.cudla or requires.dla_cores:
         cores = len(inventory.dla_devices(system)) or None
         if cores is None:
+            # TensorRT is asked in a child process, so only if there are no device nodes
             cores = query_tensorrt(MODULES["full"])[0].dla_cores
     cudla = (
         bool("cudla" in inventory.libraries(system) or query_cudla()) if requires.cudla else None
     )
     sizes = manifest.sizes()
-    there = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
+    stored = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
     board = hello(root.folder)
-    check_facts(requires, board, dla_cores=cores, cudla=cudla, where=manifest.name, there=there)
+    check_facts(requires, board, dla_cores=cores, cudla=cudla, where=manifest.name, stored=stored)
 
 
 def check_facts(
@@ -53,7 +54,7 @@ def check_facts(
     dla_cores: Optional[int] = None,
     cudla: Optional[bool] = None,
     where: str = "",
-    there: Optional[int] = None,
+    stored: Optional[int] = None,
 ) -> None:
     """Compares requirements with a board; unknown facts (None) are not compared.
 
@@ -63,7 +64,7 @@ def check_facts(
         dla_cores: Number of DLA cores.
         cudla: True if the board has cuDLA.
         where: Place for messages.
-        there: Bytes of the bundle that the board already has; None to skip disk space.
+        stored: Bytes of the bundle that the board already has; None to skip disk space.
 
     Raises:
         DeviceError: See ``check_requires``.
@@ -104,9 +105,10 @@ def check_facts(
             where,
             "install libcudla, or build with build.mode: hybrid",
         )
-    disk = None if there is None else board.free_bytes
+    disk = None if stored is None else board.free_bytes
     for what, needed, free in (
-        ("disk", requires.disk_bytes - (there or 0), disk),
+        # present blobs already use their space
+        ("disk", requires.disk_bytes - (stored or 0), disk),
         ("memory", requires.memory_bytes, board.memory_bytes),
     ):
         if free is not None and needed > free:
@@ -159,6 +161,7 @@ def _check_board(requires: Requires, board: Hello, where: str) -> None:
             check_board(kind, here, portable=requires.portable, where=where)
         except DeviceError as error:
             refused.append(error)
+    # a bundle for several boards needs one of them
     if len(refused) == len(requires.boards):
         raise DeviceError(
             refused[0].message, code="requires.board", where=where, hint=refused[0].hint

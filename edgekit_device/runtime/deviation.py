@@ -34,7 +34,7 @@ SCORE = 0.25
 HARDLY = 0.02
 
 # channels are in the same group if their sorted ranges rise by less than this: two bits of eight
-_APART = 4.0
+_RANGE_STEP = 4.0
 
 # an output with fewer places or fewer scores is not a detector's, or too small for shares
 _PLACES = 64
@@ -160,16 +160,17 @@ class Deviation:
     @staticmethod
     def join_all(parts: Sequence["Deviation"]) -> "Deviation":
         """Returns the deviation over the inputs of several deviations."""
-        whole = Deviation()
+        joined = Deviation()
         for part in parts:
-            whole.cosines += part.cosines
+            # the cosine is a mean over inputs, so single values are kept; all others are sums
+            joined.cosines += part.cosines
             for name in ("squares", "total", "total_squares", "elements", "agree", "rows"):
-                setattr(whole, name, getattr(whole, name) + getattr(part, name))
-            whole.max_abs = max(whole.max_abs, part.max_abs)
+                setattr(joined, name, getattr(joined, name) + getattr(part, name))
+            joined.max_abs = max(joined.max_abs, part.max_abs)
             if part._channels is not None:
-                whole._channels = whole._channels or _Channels()
-                whole._channels.join(part._channels)
-        return whole
+                joined._channels = joined._channels or _Channels()
+                joined._channels.join(part._channels)
+        return joined
 
     def error(self, channels: Optional[Sequence[int]] = None) -> float:
         """Returns the mean squared error, of the given channels or of all."""
@@ -259,9 +260,9 @@ class _Channels:
     def _add(self, new: Dict[str, np.ndarray]) -> None:
         import numpy as np
 
-        how = {"low": np.minimum, "high": np.maximum}
+        combine = {"low": np.minimum, "high": np.maximum}
         mine = self.sums
-        self.sums = {k: how.get(k, np.add)(mine[k], v) if mine else v for k, v in new.items()}
+        self.sums = {k: combine.get(k, np.add)(mine[k], v) if mine else v for k, v in new.items()}
 
     def error(self, channels: Sequence[int]) -> float:
         part = list(channels)
@@ -281,10 +282,11 @@ class _Channels:
         if not self.sums:
             return []
         ranges = np.maximum(np.abs(self.sums["low"]), np.abs(self.sums["high"]))
+        # channels without any value have no range to compare
         order = [int(at) for at in np.argsort(-ranges, kind="stable") if ranges[at] > 0]
         parts: List[List[int]] = []
         for at in order:
-            if parts and ranges[parts[-1][-1]] <= _APART * ranges[at]:
+            if parts and ranges[parts[-1][-1]] <= _RANGE_STEP * ranges[at]:
                 parts[-1].append(at)
             else:
                 parts.append([at])
@@ -339,11 +341,12 @@ def _ratio_db(signal: float, square: float, noise: float) -> Optional[float]:
         return _NOT_FINITE
     if noise == 0.0 or signal <= _CONSTANT * square:
         return None
+    # a reference with NaN has no variance
     return _finite(10.0 * math.log10(signal / noise), _NOT_FINITE)
 
 
 def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> str:
-    """Returns an SNR for people: "30.1 dB", "exact" without any error, "not known" without an SNR.
+    """Returns an SNR for people: "30.1 dB", "exact" without any error, "unknown" without an SNR.
 
     Args:
         value: SNR in dB; None or the placeholder of ``Deviation.snr_db``.
@@ -392,6 +395,7 @@ def worst_measures(errors: Sequence[Deviation]) -> Measures:
         cosine_min=min((_finite(c, 0.0) for e in errors for c in e.cosines), default=1.0),
         snr_db=min(known) if known else None,
         exact=not any(error.squares for error in errors),
+        # JSON has no infinity: the largest float32
         max_abs=_finite(max((e.max_abs for e in errors), default=0.0), 3.4e38),
     )
 

@@ -119,6 +119,7 @@ def golden_inputs(
             count *= size
         # the sum wraps at 2**64 like the generator's own state
         start = np.array([(seed + (position << 32)) % (1 << 64)], dtype=np.uint64)
+        # the upper 24 bits: a float32 represents each of these numbers exactly
         unit = _splitmix64(start + np.arange(count, dtype=np.uint64)) >> np.uint64(40)
         values = _scale(unit, tensor.dtype, low, high)
         found[tensor.name] = values.astype(tensor.dtype).reshape(sizes)
@@ -131,6 +132,7 @@ def _scale(unit: np.ndarray, dtype: str, low: float, high: float) -> np.ndarray:
     if dtype.startswith("float"):
         first = np.float32(low)
         spread = np.float32(high) - first
+        # float32 operations only, so that every machine rounds alike
         scaled: np.ndarray = first + spread * (unit.astype(np.float32) * np.float32(2.0**-24))
         return scaled
     exact: np.ndarray = low + (high - low) * (unit.astype(np.float64) * 2.0**-24)
@@ -158,15 +160,18 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputD
 
     if found.shape != expected.shape:
         return OutputDifference(1.0, 1.0, relative, False, False, found.shape)
+    # bytes, not values: NaN differs from itself, and -0.0 equals 0.0
     bit_equal = found.tobytes() == expected.tobytes()
     a, b = found.astype(np.float64), expected.astype(np.float64)
     same_places = bool(np.array_equal(np.isfinite(a), np.isfinite(b)))
     finite = np.isfinite(a) & np.isfinite(b)
     max_abs = float(np.max(np.abs(a[finite] - b[finite]))) if finite.any() else 0.0
     scale = float(np.max(np.abs(b[finite]))) if finite.any() else 0.0
+    # golden values of 0 have no scale: the error is absolute
     error = max_abs / scale if scale else (0.0 if max_abs == 0 else max_abs)
     lost = False
     if not bit_equal and same_places:
+        # only if bytes differ: the sums in double precision cost more than the comparison
         parts = Deviation(by_channel=True)
         parts.add(expected, found)
         lost = any(group.collapsed for group in parts.groups())
@@ -191,6 +196,7 @@ def self_test(model: Model, checked: Checked, *, quick: bool = False) -> SelfTes
         if quick:
             golden = golden[:1] if variant.load == "start" else ()
         if golden:
+            # without padding: a frame's shape would otherwise select another variant
             with model.variant(index) as variant_model:
                 cases += [_run_case(variant_model, checked, case) for case in golden]
     if len(model.variants) == 1 and not model.variants[0].profiles:

@@ -88,7 +88,7 @@ BACKENDS = {
 }
 
 
-def _all_open(segments: Sequence[SegmentEntry]) -> Engines:
+def _refuse_opening(segments: Sequence[SegmentEntry]) -> Engines:
     raise AssertionError("a variant alone has all of its engines")
 
 
@@ -108,7 +108,7 @@ class Model:
     """
 
     def __init__(
-        self, checked: Checked, engines: Engines, open_engines: OpenEngines = _all_open
+        self, checked: Checked, engines: Engines, open_engines: OpenEngines = _refuse_opening
     ) -> None:
         manifest = checked.manifest
         self.name = manifest.name
@@ -127,6 +127,7 @@ class Model:
         if len(self.variants) > 1 or manifest.profiles or manifest.padding:
             self._router = Router(manifest.name, self.variants, manifest.padding)
         self._values = {n: values for v in self.variants for n, values in v.values.items()}
+        # all TensorRT engines of a backend share one device; CPU segments have none
         cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
         self._feeder = None
         if cuda is not None:
@@ -197,6 +198,7 @@ class Model:
         """
         checked, route = self._route_inputs(inputs)
         if self._router is None:
+            # a static bundle has nothing to open or close: no lock, no count of users
             return run_alone(self.lanes[self._main], checked)
         with self._open.hold(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
@@ -239,6 +241,7 @@ class Model:
             )
         from edgekit_device.detection.detect import detect
 
+        # sys.modules, not import: only a program that uses CuPy itself gets the path on the GPU
         cupy = sys.modules.get("cupy")
         outputs: Mapping[str, Any]
         if cupy is not None and self._feeder is not None:
@@ -270,6 +273,7 @@ class Model:
         with self._open.hold(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
             for name, value in run_on_devices(lane, route.pad_inputs(checked)).items():
+                # engines may write vectorised formats or INT8 steps: PyTorch cannot read these
                 found[name] = self._feeder.as_linear(value, lane.dtypes[name])
         return route.crop_on_device(found)
 
@@ -290,6 +294,7 @@ class Model:
         routed = (self._route_inputs(frame) for frame in frames)
         if self._router is None:
             checked = (frame for frame, _ in routed)
+            # without variants the lanes are fixed, so frames need no begin and end
             return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
         return run_turns(self._turns(routed), self.devices, depth, timeout_s=timeout_s)
 
@@ -335,6 +340,7 @@ class Model:
     def _route_inputs(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
         """Returns the checked inputs, and their route."""
         values: Dict[str, np.ndarray] = {}
+        # shape tensors stay on the host: TensorRT reads their values before it enqueues
         if self._values and isinstance(inputs, Mapping):
             values = {
                 n: _read_shape_values(n, inputs[n], self._values[n])
@@ -413,6 +419,7 @@ def _read_shape_values(name: str, value: Any, known: ShapeValues) -> np.ndarray:
             code="input.shape",
             where=name[:80],
         )
+    # sizes are often plain Python integers (int64), so any integer type is converted
     return np.ascontiguousarray(array.astype(known.dtype))
 
 
@@ -458,6 +465,7 @@ def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool
     if allowed_signers is not None:
         for file in (allowed_signers, revoked_file(allowed_signers)):
             with suppress(FileNotFoundError):
+                # resolved: the user's own file may be a link, but its target must be protected
                 check_kept(file.resolve())
     check_root(default_root() if files.root is None else files.root.folder, loads=True)
     if files.root is not None and files.release is not None:
@@ -494,13 +502,15 @@ def open_model(
             "engine.*", "blob.*", "board.*", "backend.unknown".
     """
     if checked.files.release is not None and not untested:
+        # before any engine is loaded: another TensorRT cannot load it, another ONNX Runtime may
+        # round differently
         refuse_changed(checked)
     manifest = checked.manifest
     need_loadables(manifest)
     backend = import_backend(manifest)
     memory = backend.plan_memory(manifest, device_memory)
 
-    def opened(segments: Sequence[SegmentEntry]) -> Engines:
+    def open_segments(segments: Sequence[SegmentEntry]) -> Engines:
         found = backend.open_engines(
             checked,
             threads,
@@ -508,6 +518,7 @@ def open_model(
             [segment for segment in segments if segment.device != CPU],
             memory=memory,
         )
+        # modules that were left out of compilation run beside any backend's engines
         on_cpu = [segment for segment in segments if segment.device == CPU]
         if on_cpu:
             reference = import_module(BACKENDS["reference"])
@@ -516,8 +527,9 @@ def open_model(
         return engines
 
     at_start = [variant for variant in manifest.every_variant if variant.load == "start"]
+    # variants with load: demand are opened by ``open_segments`` at their first frame
     segments = [s for variant in at_start for lane in variant.lanes for s in lane.segments]
-    return Model(checked, opened(segments), opened)
+    return Model(checked, open_segments(segments), open_segments)
 
 
 class _SegmentRun:
@@ -576,10 +588,11 @@ def check_inputs(
     """
     import numpy as np
 
-    def checked(value: Any, tensor: TensorEntry) -> Any:
+    def check_input(value: Any, tensor: TensorEntry) -> Any:
         if not hasattr(value, "__cuda_array_interface__"):
             array = np.asarray(value)
             check_kind(array.dtype, array.shape if static else None, tensor)
+            # reshape: ascontiguousarray gives a scalar one axis
             return np.ascontiguousarray(array).reshape(array.shape)
         if feeder is None:
             raise DeviceError(
@@ -622,7 +635,7 @@ def check_inputs(
             where=model,
             hint="the model's inputs are {}".format(_names(tensors, static)),
         )
-    return {name: checked(inputs[name], tensor) for name, tensor in known.items()}
+    return {name: check_input(inputs[name], tensor) for name, tensor in known.items()}
 
 
 def _names(tensors: Sequence[TensorEntry], static: bool) -> str:

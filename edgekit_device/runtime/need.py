@@ -38,5 +38,5 @@ def memory_needed(
 def do_memory(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> MemoryNeed:
     """Answers the memory that a bundle, a release or an app needs."""
     path = Path(getattr(arguments, "from"))
-    own = None if root.folder == default_root() else root.folder / "allowed_signers"
-    return memory_needed(path, allowed_signers=own, trust_unsigned=arguments.trust_unsigned)
+    signers = None if root.folder == default_root() else root.folder / "allowed_signers"
+    return memory_needed(path, allowed_signers=signers, trust_unsigned=arguments.trust_unsigned)

@@ -81,6 +81,7 @@ class LaneRun:
         for index, before in enumerate(self.needs):
             for earlier in before:
                 self.feeds[earlier].append(index)
+        # the caller is the last reader of an output, so a frame never drops one
         self.readers: Dict[str, int] = {name: 1 for name in outputs}
         for segment in lane.segments:
             for name in segment.inputs:
@@ -91,8 +92,8 @@ class LaneRun:
         for segment, run in zip(lane.segments, runs):  # noqa: B905 (Python 3.8)
             for name in segment.inputs:
                 left[name] -= 1
-            done = tuple(name for name in segment.inputs if not left[name])
-            self.steps.append((run, segment.inputs, done))
+            last_read = tuple(name for name in segment.inputs if not left[name])
+            self.steps.append((run, segment.inputs, last_read))
 
     def fetch_outputs(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
         """Returns the network's outputs as arrays; fetches outputs on the device."""
@@ -125,6 +126,7 @@ class Frame:
         """Runs a segment and returns the segments that became ready."""
         segment = self.lane.segments[index]
         with self.lock:
+            # under the lock: another device's thread may drop tensors of this frame
             feeds = {name: self.values[name] for name in segment.inputs}
         start = time.perf_counter()
         run = self.lane.runs[index]
@@ -132,6 +134,7 @@ class Frame:
         end = time.perf_counter()
         if record is not None:
             clock = getattr(run, "device_ms", None)
+            # in the thread that ran the segment: the clock is per thread
             spent = None if clock is None else clock()
             record(
                 SegmentEvent(
@@ -283,7 +286,9 @@ def run_turns(
         while True:
             while not ended and len(pending) < most:
                 try:
+                    # read here, not in a worker: its exceptions keep their place in the order
                     turn, held = held or next(source), None
+                    # its variant needs room on a DLA core, which earlier frames still use
                     if turn.waits and pending:
                         held = turn
                         break
@@ -291,6 +296,7 @@ def run_turns(
                 except StopIteration:
                     ended = True
                 except Exception as error:
+                    # raised only after the results of the frames before it
                     ended, failure = True, error
                 else:
                     pending.append((frame, turn))
@@ -306,6 +312,7 @@ def run_turns(
                 results = turn.results(frame.results())
             finally:
                 turn.end()
+            # the generator is suspended in the yield: its variables must not keep tensors alive
             del frame, turn
             yield results
             del results
@@ -313,16 +320,20 @@ def run_turns(
             raise failure
     finally:
         for worker in workers.values():
+            # sorted before all frames: a worker ends without running what is still queued
             worker.queue.put((-1, 0, None))
         for worker in workers.values():
+            # joining a thread that hangs in a driver call would hang the caller, too
             if not stuck or worker.busy is None:
                 worker.thread.join()
+        # after the workers: a variant must stay open while a segment runs
         for _, turn in pending:
             turn.end()
 
 
 def _begin(turn: Turn, number: int, workers: Dict[str, _DeviceThread]) -> Frame:
     frame = Frame(number, turn.begin(), turn.values)
+    # a copy: workers decrease ``waiting`` meanwhile, and a segment must be sent once
     for index, count in enumerate(list(frame.waiting)):
         if not count:
             _send(workers, frame, index)
@@ -339,6 +350,7 @@ class _DeviceThread:
         self.peers: Dict[str, _DeviceThread] = {}
         #: The running frame and segment.
         self.busy: Optional[Tuple[int, int]] = None
+        # a daemon: a segment that hangs must not keep the process alive
         self.thread = threading.Thread(target=self._work, name="edgekit-" + device, daemon=True)
 
     def _work(self) -> None:
@@ -346,6 +358,7 @@ class _DeviceThread:
             _, index, frame = self.queue.get()
             if frame is None:
                 return
+            # another segment of the frame failed: the caller gets that error
             if frame.error is not None:
                 continue
             self.busy = frame.number, index

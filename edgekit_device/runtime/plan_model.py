@@ -97,18 +97,19 @@ def load_plan(
     version = read_header(data, str(file))
     runtimes = Runtimes(default_root(), threads)
     loaded = None
+    # first as a plan without a lean runtime, so that no code in the plan runs if that works
     for embedded in (False, True) if version_compatible else (False,):
         about = EngineEntry(
             "plan", show(version), False, version_compatible, embedded, "none", dla_core, (), ()
         )
         try:
-            ways = runtimes.choices(version, about, trusted, str(file))
+            choices = runtimes.choices(version, about, trusted, str(file))
         except DeviceError:
             # it is unknown if the plan embeds a runtime: the last refusal counts
             if (embedded or not version_compatible) and not runtimes.has_failed():
                 raise
             continue
-        for choice in ways:
+        for choice in choices:
             core = dla_core if dla_core is None else runtimes.core(choice, dla_core)
             loaded = runtimes.load(data, choice, core, str(file))
             if loaded is not None:

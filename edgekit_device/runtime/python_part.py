@@ -89,6 +89,7 @@ class PythonEngine:
             for name, kind in self._part.takes.items():
                 value = feeds[name]
                 array = value.numpy() if hasattr(value, "numpy") else value
+                # from_numpy warns about memory that cannot be written and refuses negative strides
                 plain = torch.from_numpy(np.require(array, requirements=["C", "W"]))
                 tensors[name] = plain.to(getattr(torch, kind))
             args = _build_value(self._part.arguments, tensors)
@@ -96,6 +97,7 @@ class PythonEngine:
             with torch.no_grad():
                 found = list(_tensors(self._module(*args, **kwargs)))
             arrays = [
+                # NumPy has no bfloat16; float32 holds its values exactly
                 (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
                 for tensor in found
             ]
@@ -122,6 +124,7 @@ def open_python(checked: Checked, segment: SegmentEntry) -> PythonEngine:
             "board.no-torch"; "blob.*".
     """
     where = segment.engine
+    # a segment is code: an accepted but unsigned bundle may bring data only
     if checked.signer is None:
         raise DeviceError(
             "the bundle has Python code, and no known key signed it",
@@ -163,10 +166,12 @@ def make_module(factory: str, source: bytes, state: bytes, where: str) -> Any:
         ) from error
     # named by its content, so that it differs from all other modules of this process
     module = types.ModuleType("edgekit_python_part_" + where[:16])
+    # registered: dataclasses look up the module of their class there
     sys.modules[module.__name__] = module
     try:
         exec(compile(source, "<{}>".format(factory), "exec"), module.__dict__)
         made = getattr(module, factory.partition(":")[2])()
+        # not torch.load, which unpickles and so could run code from the state
         made.load_state_dict(dict(read_safetensors(state)))
     except DeviceError:
         raise
@@ -187,6 +192,7 @@ def read_safetensors(data: bytes) -> Iterator[Tuple[str, Any]]:
     import torch
 
     size = int.from_bytes(data[:8], "little")
+    # before anything is parsed: the size comes from the file
     if size > min(_MOST_HEADER, len(data) - 8):
         raise _invalid("safetensors", "its header is cut off")
     values = memoryview(data)[8 + size :]
@@ -203,6 +209,7 @@ def read_safetensors(data: bytes) -> Iterator[Tuple[str, Any]]:
             part = values[start:end] if 0 <= start <= end <= len(values) else values[:0]
             if len(part) != count * torch.empty(0, dtype=kind).element_size():
                 raise ValueError("its bytes are not those of its shape")
+            # bytearray: frombuffer warns about read-only memory; it refuses empty buffers
             flat = torch.frombuffer(bytearray(part), dtype=kind) if count else torch.empty(0)
             tensor = flat.to(kind).reshape(about["shape"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -218,6 +225,7 @@ def write_safetensors(tensors: Mapping[str, Any]) -> bytes:
     header: Dict[str, object] = {}
     parts: List[bytes] = []
     end = 0
+    # sorted by name: the digest must not depend on the order of registration
     for name, tensor in sorted(tensors.items()):
         plain = tensor.detach().cpu().contiguous()
         kind = str(plain.dtype)[len("torch.") :]
@@ -231,6 +239,7 @@ def write_safetensors(tensors: Mapping[str, Any]) -> bytes:
             "data_offsets": [start, end],
         }
     data = json.dumps(header, separators=(",", ":")).encode()
+    # the format aligns values to 8 bytes with spaces after the JSON
     data += b" " * (-len(data) % 8)
     return len(data).to_bytes(8, "little") + data + b"".join(parts)
 

@@ -138,9 +138,10 @@ def open_engines(
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
     """
     manifest = checked.manifest
-    whole = [segment for segment in manifest.segments() if segment.device != CPU]
-    every = whole if segments is None else segments
-    first = {segment.engine: segment for segment in every}
+    all_segments = [segment for segment in manifest.segments() if segment.device != CPU]
+    wanted_segments = all_segments if segments is None else segments
+    # an engine that several segments use is read and opened once
+    first = {segment.engine: segment for segment in wanted_segments}
     engines, faults = {}, []
     for digest in first:
         data = bytes(read_checked(checked, digest))
@@ -148,7 +149,7 @@ def open_engines(
         faults += weight_faults(engines[digest][1], dict(manifest.weights))
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}
     # engines of other variants have other weights
-    if {segment.engine for segment in whole} == set(engines):
+    if {segment.engine for segment in all_segments} == set(engines):
         faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
         raise DeviceError(
@@ -161,7 +162,7 @@ def open_engines(
         digest: _open(checked, first[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
-    return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
+    return {(segment.engine, segment.device): opened[segment.engine] for segment in wanted_segments}
 
 
 def open_on_cpu(
@@ -239,6 +240,7 @@ def _open(
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile / segment.engine[:16])
+    # a stripped engine has no values: they are passed beside the model
     names = [weight.name for weight in facts.weights]
     arrays = [weight_array(checked, checked.manifest.weights[name]) for name in names]
     try:
@@ -264,6 +266,7 @@ def _open(
             where="segment {} on {}".format(segment.index, segment.device),
         ) from error
     _check_names(session, segment)
+    # ONNX Runtime does not own the memory of external initialisers
     return ReferenceEngine(session, arrays)
 
 

@@ -52,6 +52,7 @@ def refit_release(
         digests = {weight.digest for weight in checked.manifest.weights.values()}
         total = check_blobs(checked, sorted(digests))
         for digest in checked.manifest.sizes():
+            # a collection keeps new blobs, so none disappears before the release is ready
             root.store.renew(digest)
         _make_durable(root, app, folder, checked.manifest.sizes())
         model = open_model(checked, threads, untested=True)
@@ -66,6 +67,7 @@ def refit_release(
             bytes=total,
             engines=len({segment.engine for segment in checked.manifest.segments()}),
         )
+        # the record keeps the time of the first refit; a repeated refit changes nothing
         if not reused:
             with app.lock(), map_os_errors(str(folder)):
                 write_durably(folder / REFIT, dump(dict(write(found), at=timestamp())))
@@ -116,6 +118,7 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
     lacking = {
         name: weight
         for name, weight in manifest.weights.items()
+        # verified: a damaged blob counts as missing and is taken from the file again
         if root.store.missing([weight.digest], verify=True)
     }
     if not lacking:
@@ -198,6 +201,7 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     frames = ({name: array[i] for name, array in arrays.items()} for i in range(count))
     results: List[Dict[str, np.ndarray]] = list(model.stream(frames))
     for tensor in model.outputs:
+        # numpy.stack would raise a ValueError
         if len({each[tensor.name].shape for each in results}) > 1:
             raise DeviceError(
                 "{!r} has another shape in each frame, because it depends on values".format(

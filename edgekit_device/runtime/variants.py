@@ -102,6 +102,7 @@ class Route(NamedTuple):
         """
         for name, axis, size in self.cropped:
             tensor = outputs[name]
+            # only along the first axis are the remaining elements one dense block
             if axis:
                 raise DeviceError(
                     "{!r} is cropped along axis {}, which needs a copy".format(name[:80], axis),
@@ -146,6 +147,7 @@ class Router:
         Raises:
             DeviceError: "input.shape", with the nearest shape; "input.values".
         """
+        # engines of static shapes were built for the optimal values, so other values need a range
         best = not values or self._are_optimal(values)
         exact = self._exact.get(self._key(sizes)) if best else None
         if exact is not None:
@@ -184,8 +186,10 @@ class Router:
         wanted = self._variants[number].sizes
         padded, cropped = [], []
         for padding in self._padding:
+            # a slice, not an index: a tensor with fewer axes gives (), which is refused below
             have = {sizes[name][axis : axis + 1] for name, axis in padding.inputs.items()}
             want = {wanted[name][axis] for name, axis in padding.inputs.items()}
+            # inputs that share an axis must have one size: a second element in a set refuses
             size, most = have.pop(), want.pop()
             if have or want or not size or size[0] > most:
                 return None
@@ -207,7 +211,7 @@ class Router:
         shapes = [{name: limits.opt for name, limits in _clamp(row, sizes).items()} for row in rows]
         nearest = min(zip(rows, shapes), key=lambda pair: distance(pair[1], sizes))[0]  # noqa: B905
         takes = [_describe_row(row) for row in rows]
-        more = len(takes) - _SHOWN
+        hidden = len(takes) - _SHOWN
         return DeviceError(
             "no variant of the model takes {}".format(
                 ", ".join("{} {}".format(name[:80], list(size)) for name, size in sizes.items())
@@ -217,7 +221,7 @@ class Router:
             hint="the nearest is {}; the model takes {}{}".format(
                 _describe_row(_clamp(nearest, sizes)),
                 " or ".join(takes[:_SHOWN]),
-                " and {} others".format(more) if more > 0 else "",
+                " and {} others".format(hidden) if hidden > 0 else "",
             ),
         )
 
@@ -267,6 +271,7 @@ def distance(sizes: Sizes, other: Sizes) -> float:
         if len(have) != len(size):
             return math.inf
         pairs = zip(have, size)  # noqa: B905 (Python 3.8)
+        # max(): an open or empty axis must not give the logarithm of 0
         found += sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in pairs)
     return found
 
@@ -293,14 +298,15 @@ def count_loadables(variants: Iterable[Variant]) -> Dict[int, int]:
         for lane in variant.lanes:
             for segment in lane.segments:
                 if segment.core is not None:
-                    known = engines.setdefault(segment.core, [])
-                    known += [segment.engine] * (segment.engine not in known)
+                    names = engines.setdefault(segment.core, [])
+                    if segment.engine not in names:
+                        names.append(segment.engine)
         for core, names in engines.items():
             placed = sum(loadable.core == core for loadable in variant.placement.loadables)
             for place, name in enumerate(names):
                 # further loadables of the placement count for the first engine
-                own = 1 + max(placed - len(names), 0) * (place == 0)
-                counts[core, name] = max(counts.get((core, name), 0), own)
+                loadables = 1 + max(placed - len(names), 0) * (place == 0)
+                counts[core, name] = max(counts.get((core, name), 0), loadables)
     found: Dict[int, int] = {}
     for (core, _), count in counts.items():
         found[core] = found.get(core, 0) + count
@@ -357,6 +363,8 @@ class OpenVariants:
         self._open_engines = open_engines
         self._make_lanes = lanes
         self._lanes: Dict[int, List[LaneRun]] = {}
+        # _lock guards the tables and is held briefly; _opening is held while engines load, so that
+        # frames of open variants run meanwhile
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         #: Number of users of each open variant, the least recently used first.
@@ -386,6 +394,7 @@ class OpenVariants:
         """
         found = self._try_take(number)
         if found is None:
+            # tried again inside: another thread may have opened it during the wait
             with self._opening:
                 found = self._try_take(number)
                 if found is None:
@@ -412,6 +421,7 @@ class OpenVariants:
         with self._lock:
             if number not in self._users:
                 return None
+            # inserted again at the end: the dict's order is the order of last use
             self._users[number] = self._users.pop(number) + 1
             if number not in self._lanes:
                 lanes = self._variants[number].lanes
@@ -436,6 +446,7 @@ class OpenVariants:
                 for segment in self._segments(number)
                 if (segment.engine, segment.device) not in self.engines
             }
+        # without _lock: loading takes seconds, and running frames need ``give``
         engines = self._open_engines(list(lacking.values()))
         with self._lock:
             self.engines.update(engines)
@@ -448,6 +459,7 @@ class OpenVariants:
             for unused, users in self._users.items()
             if not users and self._variants[unused].load == "demand"
         ]
+        # closed before the new engines load: the core's limit counts both
         while not self._fits(number):
             if not idle:
                 raise DeviceError(

@@ -95,6 +95,7 @@ class Client:
             self.outputs: Tuple[ServedTensor, ...] = facts.outputs
             self.variants: Tuple[ServedVariant, ...] = facts.variants
             sides = (facts.outputs, *(variant.outputs for variant in facts.variants))
+            # for the largest shape, so that a frame of another shape needs no new memory
             self._output_bytes = max(
                 sum(align(nbytes(t.dtype, t.shape)) for t in outputs) for outputs in sides
             )
@@ -121,9 +122,11 @@ class Client:
         with self._lock:
             arrays = self._check_arrays(inputs)
             left = _TRIES
+            # bounds releases that are switched during the call and data-dependent sizes
             for _ in range(_MOST_GROWTH):
                 request, memory = self._write(arrays)
                 try:
+                    # the descriptor goes along each time; a worker maps a known file once
                     answer = self._exchange(RunAnswer, request, memory)
                 except Closed:
                     # inference has no side effects, so it may be repeated
@@ -139,6 +142,7 @@ class Client:
                     continue
                 self.release = answer.release
                 return {
+                    # copied: the next call writes into the same memory
                     tensor.name: tensor_view(memory.view, tensor).copy()
                     for tensor in answer.outputs
                 }
@@ -191,6 +195,7 @@ class Client:
         memory = self._memory
         if memory is None or memory.nbytes < offset + self._output_bytes:
             made = SharedMemory(offset + self._output_bytes)
+            # after the new memory was made: a failure leaves the client usable
             if memory is not None:
                 memory.close()
             memory = self._memory = made

@@ -59,6 +59,7 @@ def do_serve(
     with _lock_server(app, folder):
         if folder == app.folder:
             # loaders of earlier servers
+            # under the lock: no other server of this app runs from one of these files
             in_use = os.path.realpath(str(app.folder / LOADER))
             for file in app.folder.glob("serve-*.pyz"):
                 if str(file.resolve()) != in_use:
@@ -138,6 +139,7 @@ def _server_folder(app: App) -> Path:
 
 def _run_cached_loader(app: App) -> None:
     """Executes the app's copy of the loader, so that this loader's file may be removed."""
+    # execv keeps the process id: a child that inherits the variable has another one
     if os.environ.pop(_EXECUTED, "") == str(os.getpid()):
         return
     cached = keep_loader(app)
@@ -185,6 +187,7 @@ def _start_background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
         try:
             while process.poll() is None:
                 found = query_server(app.folder)
+                # another server may answer at this socket: then the new one ends
                 if found is not None and found.pid == process.pid:
                     # answers once the release serves or has failed: the status has the error
                     with contextlib.suppress(DeviceError):
@@ -194,15 +197,16 @@ def _start_background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
         finally:
             if process.returncode is None:
                 process.returncode = 0  # do not wait for it: it outlives this command
+        # only what this server wrote: the log is appended to
         file.seek(before)
-        said = file.read(1 << 16).strip().splitlines()
-    raise _start_error(said[-1] if said else b"", process.returncode, log)
+        lines = file.read(1 << 16).strip().splitlines()
+    raise _start_error(lines[-1] if lines else b"", process.returncode, log)
 
 
-def _start_error(said: bytes, status: int, log: Path) -> DeviceError:
+def _start_error(last_line: bytes, status: int, log: Path) -> DeviceError:
     """Returns the last error that a server that did not start printed, or a general error."""
     with contextlib.suppress(DeviceError):  # not an error's JSON
-        return read(Failed, parse_json(said, "the answer")).error.error()
+        return read(Failed, parse_json(last_line, "the answer")).error.error()
     return DeviceError(
         "the server ended with exit status {}".format(status),
         code="serve.not-started",

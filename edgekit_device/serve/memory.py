@@ -53,6 +53,7 @@ class SharedMemory:
             try:
                 # missing memory raises now instead of a signal later
                 os.posix_fallocate(self.descriptor, 0, self.nbytes)
+                # the last seal forbids others: a later F_SEAL_WRITE would stop the worker's outputs
                 fcntl.fcntl(self.descriptor, _ADD_SEALS, _SHRINK | _GROW | _SEAL)
                 self.view = mmap.mmap(self.descriptor, self.nbytes)
             except BaseException:
@@ -98,6 +99,7 @@ def tensor_view(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     size = nbytes(tensor.dtype, tensor.shape)
     if tensor.offset % ALIGN or tensor.offset + size > len(memory):
         raise outside_error(tensor.name)
+    # numpy.frombuffer refuses an empty buffer
     if not size:
         return np.empty(tensor.shape, tensor.dtype)
     raw = np.frombuffer(memory, np.uint8, size, tensor.offset)

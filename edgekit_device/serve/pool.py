@@ -162,6 +162,7 @@ class Worker:
         self.since = time.monotonic()
         self._clients: Set[int] = set()
         self._left: Deque[int] = deque()
+        # ``theirs`` is closed here after the start, so that the worker's end closes the connection
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             number = theirs.fileno()
@@ -180,6 +181,7 @@ class Worker:
     def run(self, request: ServeRequest) -> bool:
         """Gives it a request; returns False if it has ended."""
         request.tries += 1
+        # the worker keeps this client's memory mapped until ``forget``
         self._clients.add(request.peer.number)
         self.request, self.since = request, time.monotonic()
         data = frame(request.peer.number, request.data)
@@ -277,6 +279,7 @@ class WorkerPool:
     def idle(self) -> Optional[Worker]:
         """Returns a ready worker without a request; None if there is none."""
         for worker in self.workers:
+            # a killed worker keeps its verdict until its socket ends, and must not get a request
             free = worker.facts is not None and worker.request is None and worker.verdict is None
             if free and worker.flush():
                 return worker
@@ -291,5 +294,6 @@ class WorkerPool:
     def note_crash(self, now: float) -> None:
         """Records a crash: the first is replaced at once, later crashes after growing delays."""
         self.streak += 1
+        # min(): the power of a long series would overflow a float
         wait = 0.0 if self.streak == 1 else _DELAY_S * 2.0 ** min(self.streak - 2, 10)
         self.start_at = now + min(wait, _MOST_DELAY_S)

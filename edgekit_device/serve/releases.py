@@ -125,6 +125,7 @@ class ServedReleases:
         if self.loading is not None:
             if self.loading.release == wanted:
                 return
+            # ``current`` changed again during the load
             self._dismiss(self.loading)
             self.loading = None
         if wanted is None:
@@ -139,11 +140,14 @@ class ServedReleases:
         if self.failed is not None:
             if self.failed[0] != wanted:
                 self._retries = 0
+            # another release serves: do not load again by itself what failed. If none serves, retry
+            # with growing delays, since the cause (memory, device) may pass
             elif not again and (self.serving is not None or time.monotonic() < self._retry_at):
                 return
         self.failed = None
         self.log("loading {}".format(wanted))
         self.loading = WorkerPool(self.app, wanted, self.options.workers, self.options.threads)
+        # beside the serving workers: both releases are in memory until the switch
         for _ in range(self.options.workers):
             self._hire(self.loading)
 
@@ -163,6 +167,7 @@ class ServedReleases:
         before, self.serving, self.loading = self.serving, pool, None
         self._retries = 0
         self.log("serving {}".format(pool.release))
+        # only now: until all new workers are ready, the previous ones answer
         if before is not None:
             self._dismiss(before)
 
@@ -176,6 +181,7 @@ class ServedReleases:
             "check the server's log; if the runtime crashed, the release or the board is the cause",
         )
         if worker in self._retiring:
+            # its release was replaced, so it needs no replacement
             self._retiring.remove(worker)
             return
         if self.loading is not None and worker in self.loading.workers:
@@ -204,6 +210,7 @@ class ServedReleases:
         if self.serving is not None:
             self._fill(self.serving, now)
             for worker in self.serving.workers:
+                # a replacement that hangs while it loads; a new release is handled above
                 if worker.facts is None and now - worker.since > _LOAD_S:
                     worker.kill()
         for worker, until in list(self._ending):
@@ -242,6 +249,7 @@ class ServedReleases:
 
     def _dismiss(self, pool: WorkerPool) -> None:
         for worker in pool.workers:
+            # it answers its request first; a killed worker will not
             if worker.request is not None and worker.verdict is None:
                 worker.retiring = True
                 self._retiring.append(worker)

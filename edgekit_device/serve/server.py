@@ -47,6 +47,7 @@ from edgekit_device.protocol.serving import (
     StatusAnswer,
     StopAnswer,
 )
+from edgekit_device.release.journal import timestamp
 from edgekit_device.serve.pool import (
     Peer,
     ServeOptions,
@@ -65,7 +66,7 @@ _MOST_CLIENTS = 256  # two descriptors each: half of the 1,024 that a process ha
 _IDLE_S = 1.0  # after this an idle connection may be closed for a waiting connection
 _BACKLOG = 1024
 
-_MOST = 4 << 20
+_MOST_LOG = 4 << 20  # bytes of a log in a file, which nothing rotates
 
 
 class Server:
@@ -98,12 +99,15 @@ class Server:
         """Serves until a signal or a client stops it and accepted requests are answered."""
         wake, poke = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            # a signal's byte ends select at once; Python would otherwise continue it (PEP 475)
             signal.set_wakeup_fd(poke)
             for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                # only noted here: a handler runs between any two statements of the loop
                 signal.signal(name, lambda number, frame: self._signals.append(number))
             self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
             self.connections.open()
             where = str(self.connections.listener.path)
+            # after the socket exists: clients find it through this record
             self._record(ServingRecord(os.getpid(), where))
             if (self.app.folder / "deployment.json").exists():
                 self._resume()
@@ -175,8 +179,10 @@ class Server:
         if request is not None:
             self.connections.finish(request, frame_message(data), error)
         pool = self.releases.serving
+        # a refused request, too: the worker has answered it
         if error is None or is_clients_fault(error.code):
             worker.faults = 0
+            # an answer ends a series of crashes: the next worker is replaced without delay
             if pool is not None and worker in pool.workers:
                 pool.streak = 0
         else:
@@ -190,6 +196,7 @@ class Server:
         """Handles the end of a worker: another worker runs its request once more."""
         self._unlisten(worker)
         worker.close()
+        # it may still live: an unreadable answer leads here, too
         worker.process.kill()
         how = worker.wait_for_exit()
         request, worker.request = worker.request, None
@@ -197,7 +204,9 @@ class Server:
         if request is None:
             return
         error = worker.verdict
+        # only once more: a request that crashes engines must not end every worker in turn
         if error is None and request.tries < 2 and request.peer.open:
+            # the oldest request: it does not queue again
             self.connections.line.appendleft(request)
             return
         error = error or Failure(
@@ -214,6 +223,7 @@ class Server:
             worker = pool.idle()
             if worker is None:
                 return
+            # the worker holds the request, so _handle_lost gives it to another worker
             if not worker.run(self.connections.line.popleft()):
                 worker.kill()
 
@@ -230,6 +240,7 @@ class Server:
             self.log.say("the app was removed, so the server ends")
             self._stop()
         if self._resuming is not None and self._resuming.poll() is not None:
+            # poll has reaped the child
             self._resuming = None
         self.connections.tick(now)
         self.releases.tick(now)
@@ -243,6 +254,8 @@ class Server:
 
     def _notify(self, now: float) -> None:
         lines = []
+        # also if the release does not load: systemd would otherwise end the server at its start
+        # timeout, and with it the clients' error message
         if not self._ready and (self.releases.serving is not None or self.releases.is_settled()):
             self._ready = True
             lines.append("READY=1")
@@ -320,13 +333,16 @@ class ConnectionHandler:
             self._watch_listener(False)
             self.listener.open()
             self.open()
+        # also after accept failed, for example because no descriptors were left
         if not self.stopping and self._make_room(now):
             self._watch_listener(True)
+        # a copy: ``fail`` may take the client's next request, which changes the line
         for request in [waiting for waiting in self.line if waiting.until <= now]:
             self.line.remove(request)
             message = "no worker was free in time"
             self.fail(request, Failure("serve.timeout", message, "", "check its status"))
         for peer in list(self.peers.values()):
+            # an incomplete message holds one of the places for clients
             if peer.since is not None and now - peer.since > _STALL_S:
                 self._remove_peer(peer)
 
@@ -365,13 +381,13 @@ class ConnectionHandler:
             except Closed:
                 self._remove_peer(peer)
 
-    def _watch_listener(self, more: bool) -> None:
-        """Accepts connections (``more``), or leaves them in the kernel's queue."""
-        if more and not self._taking:
+    def _watch_listener(self, accepting: bool) -> None:
+        """Accepts connections (``accepting``), or leaves them in the kernel's queue."""
+        if accepting and not self._taking:
             self._selector.register(self.listener.socket, selectors.EVENT_READ, self._accept)
-        elif self._taking and not more:
+        elif self._taking and not accepting:
             self._selector.unregister(self.listener.socket)
-        self._taking = more
+        self._taking = accepting
 
     def _make_room(self, now: float) -> bool:
         """Returns True if another client may connect; closes the longest idle client if others
@@ -381,6 +397,7 @@ class ConnectionHandler:
             return True
         if not self.listener.has_waiting():
             return False
+        # clients reconnect by themselves, so an idle one loses only time
         idle = [peer for peer in self.peers.values() if peer.is_idle(now, _IDLE_S)]
         if not idle:
             return False
@@ -397,10 +414,9 @@ class ConnectionHandler:
             return
         self._numbers += 1
         peer = Peer(self._numbers, taken)
-        refusal = None
+        # again: somebody may have changed the mode of the socket's file
         if peer.uid not in (0, os.geteuid()):
             refusal = DeviceError("only the server's own account may use it", code="serve.refused")
-        if refusal is not None:
             self.log.say(
                 "rejected process {} of account {}: {}".format(peer.pid, peer.uid, refusal.message)
             )
@@ -424,6 +440,7 @@ class ConnectionHandler:
 
     def _handle_next(self, peer: Peer) -> None:
         """Takes the client's next message once its last request is answered."""
+        # one request at a time: later messages stay in its buffer and then in the kernel's
         while peer.open and not peer.busy:
             message = peer.reader.take()
             if message is None:
@@ -439,6 +456,7 @@ class ConnectionHandler:
             peer.since = peer.since or time.monotonic()
         else:
             peer.since = None
+        # bounds the memory that a client can take by sending without reading
         if peer.reader.received_bytes > 2 * MAX_HEAD:
             raise Closed("it sends without reading answers")
 
@@ -448,6 +466,7 @@ class ConnectionHandler:
             now, memory = time.monotonic(), peer.reader.claim()
             if memory is None:
                 raise DeviceError("the request came without memory", code="serve.memory")
+            # made before the head is read: from here on its ``close`` closes the descriptor
             request = ServeRequest(peer, data, memory, now, now)
             try:
                 within_s = read_request(RunRequest, document).within_s
@@ -481,6 +500,7 @@ class ConnectionHandler:
             self.log.say("client {}: process {} of {}".format(peer.number, peer.pid, peer.uid))
         if self.stopping:
             raise DeviceError("the server is ending", code="serve.stopping")
+        # while the first release loads, requests wait in the line
         if self.releases.serving is None and self.releases.loading is None:
             raise self._not_ready()
         if len(self.line) >= self.options.queue:
@@ -579,6 +599,7 @@ class ListeningSocket:
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.socket.setblocking(False)
             name, folder = short_path(temporary)
+            # bind makes the file with the umask: at no time may another account connect
             before = os.umask(0o177)
             try:
                 self.socket.bind(name)
@@ -587,6 +608,7 @@ class ListeningSocket:
                 if folder is not None:
                     os.close(folder)
             self.socket.listen(_BACKLOG)
+            # the inode, which a rename keeps: ``exists`` recognises a file that replaced this one
             self._facts = os.stat(str(temporary))
             os.replace(str(temporary), str(self.path))
 
@@ -631,7 +653,7 @@ class ServerLog:
 
     def say(self, text: str) -> None:
         """Writes a line."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) if self._stamped else ""
+        stamp = timestamp() + " " if self._stamped else ""
         # parts of the text come from requests, and terminals show journals
         line = "".join(
             char if char.isprintable() else "\\u{:04x}".format(ord(char))
@@ -639,7 +661,8 @@ class ServerLog:
         )
         with contextlib.suppress(OSError, ValueError):
             facts = os.fstat(2)
-            if stat.S_ISREG(facts.st_mode) and facts.st_size > _MOST:
+            if stat.S_ISREG(facts.st_mode) and facts.st_size > _MOST_LOG:
+                # opened with O_APPEND, so the next line goes to the start
                 os.ftruncate(2, 0)
             print("{}serve {}: {}".format(stamp, self._app, line), file=sys.stderr, flush=True)
 
@@ -656,6 +679,7 @@ class Notifier:
         self.every_s: Optional[float] = None
         interval = environment.get("WATCHDOG_USEC", "")
         meant = environment.get("WATCHDOG_PID", "")
+        # microseconds; sd_watchdog_enabled(3) recommends half of the time
         if interval.isdigit() and int(interval) and (not meant or meant == str(os.getpid())):
             self.every_s = int(interval) / 1e6 / 2
 
@@ -665,6 +689,7 @@ class Notifier:
             return
         name = os.fsencode(self._path)
         if name.startswith(b"@"):
+            # "@" is systemd's way to write an abstract socket's leading zero byte (sd_notify(3))
             name = b"\0" + name[1:]
         with contextlib.suppress(OSError):
             sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -78,6 +78,7 @@ def main(argv: List[str]) -> None:
     """
     number, root, app, release, threads = argv
     end_with_parent()()
+    # Ctrl-C and a reload are for the server, which closes the socket if it wants an end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with socket.socket(fileno=int(number)) as peer:
@@ -141,7 +142,7 @@ class _Answers:
             self._fixed = sum(align(nbytes(t.dtype, t.shape)) for t in model.outputs)
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
         # a request's client, head and memory; no head: the client has left; None: the server ended
-        self._come: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
+        self._incoming: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
             queue.SimpleQueue()
         )
 
@@ -149,10 +150,10 @@ class _Answers:
         """Answers until the server closes the socket."""
         threading.Thread(target=self._read, args=(peer,), daemon=True).start()
         while True:
-            come = self._come.get()
-            if come is None:
+            received = self._incoming.get()
+            if received is None:
                 return
-            client, head, memory = come
+            client, head, memory = received
             if not head:
                 # again: the request that ran meanwhile has mapped its memory anew
                 self.known.pop(client, None)
@@ -175,9 +176,10 @@ class _Answers:
                 (client,) = _CLIENT.unpack_from(message)
                 head = message[_CLIENT.size :]
                 if not head:
+                    # at once: the engine may run for another client, and this memory is large
                     self.known.pop(client, None)
-                self._come.put((client, head, reader.claim() if head else None))
-        self._come.put(None)
+                self._incoming.put((client, head, reader.claim() if head else None))
+        self._incoming.put(None)
 
     def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> RunAnswer:
         request = read_request(RunRequest, parse_head(data))
@@ -185,9 +187,11 @@ class _Answers:
         if descriptor is None:
             raise DeviceError("the request came without memory", code="serve.memory")
         memory = self._map(client, descriptor)
+        # numbers from a client: checked against its own memory before any view is made
         if end > len(memory) or start % ALIGN:
             raise outside_error("room")
         inputs = {tensor.name: input_array(memory, tensor) for tensor in request.inputs}
+        # known sizes are checked before the engine runs, others after
         if self._fixed:
             _check_space(start, end, self._fixed)
         began = time.perf_counter()

@@ -98,6 +98,7 @@ class Partial:
     def close(self) -> None:
         """Unlocks the file for other writers; removes it if it is empty."""
         try:
+            # no links: ``drop`` has removed the name
             facts = os.fstat(self.handle)
             if facts.st_size == 0 and facts.st_nlink:
                 self.path.unlink()
@@ -117,13 +118,14 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
     """
     found = hashlib.sha256()
     block = memoryview(bytearray(min(_BLOCK, count)))
-    done = 0
-    while done < count:
-        got = os.preadv(handle, [block[: count - done]], done)
+    hashed = 0
+    while hashed < count:
+        # preadv: the file's own position belongs to the writer
+        got = os.preadv(handle, [block[: count - hashed]], hashed)
         if not got:
             raise OSError(errno.EIO, "the kept part became shorter")
         found.update(block[:got])
-        done += got
+        hashed += got
     return found
 
 
@@ -200,6 +202,7 @@ class BlobWriter:
                     self._changed.wait()
                 if not self._waiting:
                     return
+                # the receiver fills the next list while this one is written
                 self._under_way, self._waiting = self._waiting, []
                 self._bytes = [0, self._bytes[0]]
             try:
@@ -229,6 +232,7 @@ class BlobWriter:
                 work = stack.enter_context(workspace(self._root.folder))
                 names.update(_write_all(work, small))
             for _, part, size in parts:
+                # an earlier transfer may have left more bytes than the blob has
                 if os.fstat(part.handle).st_size != size:
                     os.ftruncate(part.handle, size)
             for _, part, _ in parts:
@@ -238,6 +242,7 @@ class BlobWriter:
             for folder in new:
                 folder.mkdir(parents=True, exist_ok=True)
             for digest, name in names.items():
+                # only now, when all bytes are durable: a name in the store means complete bytes
                 os.replace(name, str(store.path(digest)))
             for folder in [*folders, *([store.folder, self._root.folder] if new else [])]:
                 fsync_folder(folder)
@@ -269,6 +274,7 @@ def _write_file(name: str, data: Buffer) -> int:
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
+        # starts the writing of dirty pages: the fsync that follows waits less
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     except BaseException:
         os.close(handle)

@@ -187,6 +187,7 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
     try:
         write_durably(folder / LINKS, dump(wanted))
     except OSError as error:
+        # a rename needs no space, so a switch back works on a full disk
         if error.errno not in _FULL:
             raise
         _apply(folder, wanted, ("current", "previous"))
@@ -196,6 +197,7 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
 
 def finish_links(folder: Path) -> None:
     """Finishes an interrupted change, and removes its temporary names."""
+    # the caller holds the lock, so their writers are dead
     for pattern in (".current.*", ".previous.*", "." + LINKS + ".*"):
         for left in folder.glob(pattern):
             left.unlink()
@@ -307,6 +309,7 @@ class App:
         """Holds the lock for changes of releases or links; first finishes an interrupted change."""
         with map_os_errors(str(self.folder)):
             durable_folder(self.releases_folder)
+        # again inside: ``remove`` may have moved the app away during the wait
         with locked(self.folder / "lock"):
             with map_os_errors(str(self.folder)):
                 durable_folder(self.releases_folder)
@@ -374,6 +377,11 @@ def release_number(release: str) -> int:
     return int(release.partition("-")[0])
 
 
+def release_digest(release: str) -> str:
+    """Returns the end of a release's name: the first 12 digits of its manifest's SHA-256."""
+    return release.partition("-")[2]
+
+
 def make_private() -> None:
     """Makes this process and its children create files for their owner alone."""
     os.umask(0o077)
@@ -382,8 +390,7 @@ def make_private() -> None:
 def check_root(folder: Path, *, loads: bool = False) -> None:
     """Refuses a ROOT that belongs to another account or that others can write; it may be missing.
 
-    Refuses also contents that are links, belong to another account or are writable by others; the
-    blobs may be a link to another disk.
+    Refuses also contents that are links, belong to another account or are writable by others.
 
     New files are for their owner alone, whatever the account's umask. An existing ROOT is not
     changed if only its owner can write it. Its blobs may be a link to another disk; a link at

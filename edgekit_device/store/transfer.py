@@ -69,6 +69,7 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Re
     """
     source = FrameInput(stdin)
     received = total = 0
+    # shared: a collection must not remove the blobs before their release names them
     with root.lock(shared=True), BlobWriter(root) as keeper, Hashing() as hashing:
         while True:
             line = source.line()
@@ -77,6 +78,7 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Re
             document = parse_json(line, "frame", "protocol.invalid")
             frame = read(BlobFrame, document, "frame", code="protocol.invalid")
             digest, size, start = frame.digest, frame.size, frame.start
+            # a small blob is hashed at once: a thread and a partial file would cost more
             if size <= _SMALL and start == 0:
                 data = source.take(size, digest)
                 if sha256(data) != digest:
@@ -97,6 +99,7 @@ def _receive_large(
     hashing: Hashing,
     keeper: BlobWriter,
 ) -> None:
+    # locked first: another transfer of the same blob may end during the wait
     partial = Partial.open(root.folder, digest)
     try:
         if root.store.size(digest) == size and root.store.is_whole(digest):
@@ -126,6 +129,7 @@ def _write(
     """Writes and hashes the blob; after an interruption the received bytes are durable."""
     handle = partial.handle
     try:
+        # bytes that are here already are hashed in the thread, while new ones arrive
         hashing.begin(handle, start)
         with Syncing(handle) as syncing:
             offset = start
@@ -141,6 +145,7 @@ def _write(
             found = hashing.digest()
     except BaseException:
         with contextlib.suppress(OSError):
+            # even after an error: the next transfer continues after bytes that are on the disk
             os.fsync(handle)
         raise
     if found != digest:
@@ -224,6 +229,7 @@ class FrameInput:
             DeviceError: "transfer.truncated" or "protocol.invalid".
         """
         while True:
+            # bytes read beyond the line begin the blob: ``fill`` takes them first
             found = bytes(self._ahead).find(b"\n", 0, _MAX_LINE)
             if found >= 0:
                 line, self._ahead = bytes(self._ahead[: found + 1]), self._ahead[found + 1 :]
@@ -238,18 +244,19 @@ class FrameInput:
 
     def fill(self, view: memoryview) -> memoryview:
         """Fills ``view`` and returns the part that was filled: all, unless the stream ended."""
-        done = min(len(view), len(self._ahead))
-        view[:done] = self._ahead[:done]
-        self._ahead = self._ahead[done:]
-        while done < len(view):
-            count = self._read(view[done:])
-            done += count
+        filled = min(len(view), len(self._ahead))
+        view[:filled] = self._ahead[:filled]
+        self._ahead = self._ahead[filled:]
+        while filled < len(view):
+            count = self._read(view[filled:])
+            filled += count
             self._ended = not count
             if self._ended:
                 break
-            if count < _LITTLE < len(view) - done:
+            # a short read means that the sender is slower: more bytes come with one wake-up
+            if count < _LITTLE < len(view) - filled:
                 time.sleep(_MOMENT_S)
-        return view[:done]
+        return view[:filled]
 
     def check(self, digest: str, left: int) -> None:
         """Raises "transfer.truncated" if the stream has ended and ``left`` bytes are missing."""
@@ -273,6 +280,7 @@ class FrameInput:
     def _read(self, view: memoryview) -> int:
         if self._handle < 0:
             return int(self._stdin.readinto(view))  # type: ignore[attr-defined]
+        # sshd keeps the pipe open after a lost connection, so a read alone could block for ever
         if not select.select([self._handle], [], [], self._silence_s)[0]:
             raise DeviceError(
                 "no data for {:g} s".format(self._silence_s),

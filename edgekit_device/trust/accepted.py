@@ -37,10 +37,10 @@ def accept(root: Root, manifest: str) -> None:
             _write(root, (*known, manifest))
 
 
-def forget_others(root: Root, there: Container[str]) -> None:
+def forget_others(root: Root, present: Container[str]) -> None:
     """Removes the digests without a release; the caller holds ROOT's lock exclusively."""
     known = _read(root).digests
-    kept = tuple(digest for digest in known if digest in there)
+    kept = tuple(digest for digest in known if digest in present)
     if kept != known:
         _write(root, kept)
 

@@ -102,13 +102,16 @@ def open_bundle(path: Path) -> BundleFiles:
                 where=str(path),
                 hint="give a bundle folder, an .ekb file, a release or an app folder",
             )
+        # before resolve(): afterwards a link to another app's folder could not be seen
         if path.is_symlink() and path.parent.name == "apps":
             check_kept(path)
         folder = path.resolve()
         if (folder / "releases").is_dir() and not (folder / MANIFEST).exists():
+            # ROOT/apps/NAME
             root = Root(folder.parent.parent)
             return open_release(root, root.app(folder.name).release(None))
         if folder.parent.name == "releases" and (folder / RECORD).is_file():
+            # ROOT/apps/NAME/releases/ID
             root = Root(folder.parents[3])
             return open_release(root, root.app(folder.parents[1].name).release(folder.name))
         manifest, signature = _read_manifest_files(folder)
@@ -170,6 +173,7 @@ def _read_bounded(path: Path, most: int) -> Optional[bytes]:
             size = os.fstat(file.fileno()).st_size
             if size > most:
                 raise _malformed_error(path, "{} is too large".format(path.name))
+            # not more than was measured: the file may grow
             return file.read(size)
     except DeviceError as error:
         if isinstance(error.__cause__, FileNotFoundError):
@@ -183,6 +187,7 @@ def _open_zip(path: Path) -> BundleFiles:
     try:
         for entry in zip_entries(data, _MAX_ENTRIES):
             name, offset = _entry(path, data, entry)
+            # a second entry of the same name could replace the one that was checked
             if name in parts:
                 raise _malformed_error(path, "{!r} occurs twice".format(name))
             parts[name] = offset, entry.size
@@ -234,6 +239,7 @@ def _entry(path: Path, data: memoryview, entry: ZipEntry) -> Tuple[str, int]:
     )
     if not known:
         raise _malformed_error(path, "unexpected entry {!r}".format(name[:80]))
+    # blobs are mapped, not copied, so they are stored as they are
     if entry.method or entry.flags & 1:
         raise _malformed_error(path, "{} is compressed or encrypted".format(name))
     if entry.packed != entry.size:
@@ -247,8 +253,10 @@ def _entry(path: Path, data: memoryview, entry: ZipEntry) -> Tuple[str, int]:
         raise _malformed_error(path, "{} has no header".format(name))
     name_size, extra_size = struct.unpack_from("<HH", header, 26)
     offset = start + _LOCAL_HEADER + name_size
+    # other programs read the local headers: both must name the same bytes
     if data[start + _LOCAL_HEADER : offset] != entry.name:
         raise _malformed_error(path, "{} has two different names".format(name))
+    # the local extra field may have another length than the directory's
     offset += extra_size
     if offset + entry.size > len(data):
         raise _malformed_error(path, "{} is cut off".format(name))
@@ -325,6 +333,7 @@ def read_checked(checked: Checked, digest: str, size: Optional[int] = None) -> B
         size = checked.manifest.sizes()[digest]
     with map_os_errors(checked.files.where):
         data, found = checked.files.blobs.extent(digest).read(size)
+    # hashed while copied into this process: nobody can change the bytes afterwards
     if found != digest:
         raise _mismatch_error(checked, digest)
     return data

@@ -110,10 +110,13 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
     manifest, where = checked.manifest, checked.files.where
     seen = seen_issue(checked)
     if seen is not None and remember:
+        # its time only: the counter is recorded once the release serves
         record_counter(root, manifest.name, manifest.digest, replace(seen, counter=None))
     known = _read(root)
     newest = known.newest if seen is None else max(known.newest, seen.at)
     now = int(time.time())
+    # a signed time cannot be in the future: the clock is wrong or was set back, and an end of
+    # validity could not be judged
     if now < newest:
         raise DeviceError(
             "the board's clock is at {}, but a bundle signed at {} has been seen".format(
@@ -132,6 +135,7 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
             where=where,
             hint="make a newer bundle; " + _ON_PURPOSE,
         )
+    # the first bundle of an app sets the counter; unsigned ones are accepted by hand
     app = known.apps.get(manifest.name)
     if app is None or checked.signer is None:
         return

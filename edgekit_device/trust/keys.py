@@ -248,6 +248,7 @@ def _remove_lines(lines: List[str], remove: Sequence[str]) -> List[str]:
             if line not in left:
                 found = parse_key_line(line)
                 gone["" if found is None else found.fingerprint] = line
+        # one identity may have several keys: the operator must mean one of them
         if len(gone) > 1:
             raise DeviceError(
                 "{} keys have the identity {}".format(len(gone), wanted[:120]),
@@ -260,12 +261,12 @@ def _remove_lines(lines: List[str], remove: Sequence[str]) -> List[str]:
 
 
 def _matches(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
-    own = parse_key_line(line)
-    if own is None:
+    listed_key = parse_key_line(line)
+    if listed_key is None:
         return False
     if key is not None:
-        return own.blob == key.blob
-    return wanted in (own.fingerprint, line.split(" ", 1)[0])
+        return listed_key.blob == key.blob
+    return wanted in (listed_key.fingerprint, line.split(" ", 1)[0])
 
 
 def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
@@ -311,6 +312,7 @@ def replace_revocations(root: Root, data: bytes) -> None:
     Raises:
         DeviceError: "trust.bad-revocations".
     """
+    # a list that ssh-keygen cannot read would revoke every key
     if not _accepts_new_key(root, "", data):
         raise _lines_error("ssh-keygen cannot read it")
     write_durably(revoked_file(root.allowed_signers), data)
@@ -331,6 +333,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
     data = file.read_bytes() if file.exists() else b""
     if data.startswith(_KRL):
         with workspace(root.folder) as work:
+            # in a copy: ssh-keygen -u changes the file in place, without a rename
             krl = work / "krl"
             shutil.copyfile(str(file), str(krl))
             for number, key in enumerate(keys):
@@ -340,8 +343,8 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
                     raise _lines_error("ssh-keygen failed to add the key to it")
             write_durably(file, krl.read_bytes())
         return len(keys)
-    there = {key.blob for key in parse_key_file(data)}
-    new = [key.line for key in keys if key.blob not in there]
+    known = {key.blob for key in parse_key_file(data)}
+    new = [key.line for key in keys if key.blob not in known]
     if new:
         old = data if not data or data.endswith(b"\n") else data + b"\n"
         write_durably(file, old + "".join(line + "\n" for line in new).encode("ascii"))

@@ -81,6 +81,7 @@ def parse_signature_key(armour: bytes) -> Optional[PublicKey]:
 def parse_key_line(line: str) -> Optional[PublicKey]:
     """Returns the key of a line of allowed_signers, authorized_keys, a .pub file or a key list."""
     words = _WORD.findall(line.strip())
+    # identity and options come before the key's kind in allowed_signers
     for number, first in enumerate(words[:-1]):
         second = words[number + 1]
         blob = _decode(second.encode("utf-8", "replace")) if _TYPE.match(first) else None
@@ -164,6 +165,8 @@ def check_signature(
     if len(signature) > MAX_SIGNATURE:
         _signature_error(where, "the signature is too long")
     with _memory_file(signature) as file:
+        # first without allowed_signers: a signature that does not fit is refused even with
+        # trust_unsigned, and only a valid one may name its key
         sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
         key = None if sound.returncode else parse_signature_key(signature)
         if key is None:
@@ -198,6 +201,7 @@ def _memory_file(data: bytes) -> Iterator[str]:
     try:
         with map_os_errors("memory"):
             os.write(handle, data)
+        # a child opens the file through this process: it inherits no descriptor
         yield "/proc/{}/fd/{}".format(os.getpid(), handle)
     finally:
         os.close(handle)
@@ -217,14 +221,15 @@ def _find_signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Pat
     if not allowed_signers.is_file():
         return None
     allowed = str(allowed_signers)
+    # ``verify`` needs the identity, which only the file of signers knows
     found = keygen(["-Y", "find-principals", "-s", file, "-f", allowed], b"")
     if found.returncode or not found.stdout.strip():
         return None
-    more = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
+    revocations = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
     for identity in found.stdout.decode("utf-8", "replace").splitlines():
-        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file, *more]
+        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file]
         # fails for a known key that is expired, revoked or limited to other namespaces
-        if keygen(["-Y", *arguments], manifest).returncode == 0:
+        if keygen(["-Y", *arguments, *revocations], manifest).returncode == 0:
             return identity
     return None
 

@@ -63,7 +63,7 @@ LACKS: dict[str, dict[str, Any]] = {
 
 
 def test_a_board_that_has_it_all() -> None:
-    check_facts(NEEDS, BOARD, **DLA, there=0)
+    check_facts(NEEDS, BOARD, **DLA, stored=0)
     check_facts(NEEDS, replace(BOARD, free_bytes=0))
     unknown = replace(
         BOARD,
@@ -82,7 +82,7 @@ def test_each_lack_has_its_name(lack: str) -> None:
     board = replace(BOARD, **{k: v for k, v in LACKS[lack].items() if k not in DLA})
     dla = {**DLA, **{k: v for k, v in LACKS[lack].items() if k in DLA}}
     with pytest.raises(DeviceError) as caught:
-        check_facts(NEEDS, board, **dla, where="lab", there=0)
+        check_facts(NEEDS, board, **dla, where="lab", stored=0)
     assert caught.value.code == "requires." + lack.strip()
     assert (caught.value.where, bool(caught.value.hint)) == ("lab", True)
 
@@ -113,7 +113,7 @@ def test_engines_that_newer_releases_run_need_the_module_alone() -> None:
 
 
 def test_what_is_there_already_needs_no_more_space() -> None:
-    check_facts(NEEDS, replace(BOARD, free_bytes=400), there=600)
+    check_facts(NEEDS, replace(BOARD, free_bytes=400), stored=600)
 
 
 def test_a_bundle_of_this_machine_fits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
