@@ -324,15 +324,15 @@ def bench_document(
             [(layer.name, layer.device) for layer in share.layers]
             for share in (plan.plans if plan else ())
         ],
-        predicted=_predicted(plan) if plan else None,
+        predicted=_predicted_run(plan) if plan else None,
         board=board,
         runtime=(measurement.runtime if measurement else None) or UNKNOWN_RUNTIME,
         environment={**(environment or {}), **own},
     )
-    return _measured(document, measurement, limits, target) if measurement else document
+    return _with_measurement(document, measurement, limits, target) if measurement else document
 
 
-def _predicted(plan: Plan) -> PredictedRun:
+def _predicted_run(plan: Plan) -> PredictedRun:
     return PredictedRun(
         clock=PREDICTED,
         kind="predicted",
@@ -344,12 +344,13 @@ def _predicted(plan: Plan) -> PredictedRun:
     )
 
 
-def _measured(
+def _with_measurement(
     document: Bench, facts: Measurement, limits: MeasurementLimits, target: Target | None
 ) -> Bench:
     """Returns the document with the measured part, its energy and its verdict."""
     trtexec = compare_with_trtexec(facts)
     samples = list(facts.samples_ms or ())
+    # the loader's own statistics only if it gives no single times
     latency = latency_summary(samples) if samples else dict(facts.latency_ms or {})
     if "median" not in latency:
         raise BoardError(
@@ -373,6 +374,7 @@ def _measured(
             "nodes": list(facts.nodes or ()),
             "samples_ms": samples,
             **{
+                # a field that the loader left out stays out of the document
                 key: list(value) if isinstance(value := getattr(facts, key), tuple) else value
                 for key in _COPIED_KEYS
                 if key not in omitted_fields(facts)
@@ -399,6 +401,7 @@ def with_verdict(document: Bench, target: Target | None, limits: MeasurementLimi
     words = config_words(document.config or "", document.target or "", document.precision or "")
     planned = document.planned_power_mode or document.power_mode or ""
     measured = document.measurement()
+    # trtexec's times as compared before: the document does not keep its console output
     facts = MeasurementFacts(measured, limits, document.trtexec, target, planned, words)
     return document.model_copy(
         update={

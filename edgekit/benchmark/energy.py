@@ -19,18 +19,14 @@ from edgekit_device.board.samples import Monitor, Sample
 from edgekit_device.protocol.fields import Clock
 
 BUSY = 1.2
+"""Power under load over power at rest, at least. This factor and the median match the summary by
+the author of the log in tests/data, so that both can be compared.
+"""
 LEAST = 5
 """Least samples of a baseline (edgekit's own choice): a single sample may be accidental."""
 _FEWEST = 3
 _Reading = tuple[float, dict[str, float]]
 
-# The mean is over time (trapezoids between samples). A rail's sensor averages, so it lags the load:
-# samples less than ``settle_s`` after the start of the load are ignored if others remain. The
-# baseline is the board's power before the warm-up ("idle", at least ``LEAST`` samples), or, with
-# too few such samples, the lowest power of all ("floor"), if the load draws ``BUSY`` times as much.
-# That factor and the median match the summary by the author of the log in tests/data (the median of
-# the total while it is above 1.2 times its lowest), so that both can be compared.
-#
 # No rail of an Orin feeds only the DLA: a DLA's power is a rail's power over the baseline.
 
 
@@ -104,10 +100,11 @@ def energy(
     settle = rails.settle_s if rails else 0.0
     notes: list[str] = []
     sampled = _readings(monitor.samples)
-    within = [one for one in sampled if begin <= one[0] <= begin + seconds]
+    within = [reading for reading in sampled if begin <= reading[0] <= begin + seconds]
     settled = within
     if monitor.busy_from_s is not None:
-        settled = [one for one in within if one[0] >= monitor.busy_from_s + settle]
+        # a rail's sensor averages, so it lags the load
+        settled = [reading for reading in within if reading[0] >= monitor.busy_from_s + settle]
         if within and within[-1][0] < monitor.busy_from_s + settle:
             notes.append(f"the load lasted less than {settle:g} s, so the rails had not settled")
         elif 0 < len(settled) < _FEWEST < len(within):
@@ -158,7 +155,7 @@ def energy(
 def _readings(samples: Sequence[Sample]) -> list[_Reading]:
     """Returns the samples with power, in order of time."""
     found = [(float(sample.t_s), sample.rails()) for sample in samples if sample.rails_mw]
-    return sorted(found, key=lambda one: one[0])
+    return sorted(found, key=lambda reading: reading[0])
 
 
 def _baseline(
@@ -170,7 +167,7 @@ def _baseline(
     notes: list[str],
 ) -> tuple[list[_Reading], Literal["idle", "floor"] | None]:
     """Returns the readings of the idle board, and the method ("idle", "floor" or None)."""
-    settled = [one for one in idle if one[0] >= idle[0][0] + settle]
+    settled = [reading for reading in idle if reading[0] >= idle[0][0] + settle]
     if len(idle) >= LEAST:
         return (settled if len(settled) >= LEAST else idle), "idle"
     if idle:
@@ -182,9 +179,10 @@ def _baseline(
     if len(sampled) < LEAST:
         return [], None
     # without a total add all known rails: only the order of samples matters here
-    lowest = min(sampled, key=lambda one: _sum(one[1], total or list(one[1])))
+    lowest = min(sampled, key=lambda reading: _sum(reading[1], total or list(reading[1])))
     least = _sum(lowest[1], total or list(lowest[1]))
     mean = _mean([(at, _sum(values, total or list(values))) for at, values in busy])
+    # with less difference the lowest sample may be of the load as well
     return ([lowest], "floor") if mean > BUSY * least else ([], None)
 
 

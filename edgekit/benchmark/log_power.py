@@ -61,7 +61,9 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
         monitor,
         warnings=(*monitor.warnings, *differences),
         samples=tuple(
-            replace(sample, t_s=round(sample.t_s - warmup_s, 6)) for sample in monitor.samples
+            # 0 is the log's first load; in a measurement it is the first frame after the warm-up
+            replace(sample, t_s=round(sample.t_s - warmup_s, 6))
+            for sample in monitor.samples
         ),
         busy_from_s=-warmup_s,
         log=log.name,

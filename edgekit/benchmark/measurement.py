@@ -144,6 +144,7 @@ def _sort_runs(found: list[MeasuredRun]) -> tuple[MeasuredRun, ...]:
 def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
     call = (event.start_us, event.start_us + event.duration_us)
     begin, spent = event.compute_start_us, event.compute_us
+    # without the device's own times it worked somewhere within the host's call
     if begin is None or spent is None:
         begin, spent = _device_interval(
             call, [copy for copy in copies if copy.frame == event.frame]
@@ -168,6 +169,7 @@ def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime
     found: dict[tuple[int, int], list[NodeTime]] = {}
     for node in measurement.nodes or ():
         if node.median_us is not None:
+            # the median: one slow run under the profiler is not the layer's time
             time = NodeTime(node.node, node.median_us, node.op)
             found.setdefault((node.lane, node.index), []).append(time)
     return {key: tuple(nodes) for key, nodes in found.items()}

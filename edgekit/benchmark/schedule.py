@@ -58,6 +58,7 @@ class _Turns:
             turn = self.turns.setdefault((layer.segment, _OWN), _Turn(layer.device))
             turn.steps.append(SlotPart("layer", layer.name, max(layer.predicted_us, 0.0)))
             self._home[layer.name] = layer.segment
+        # before reformats add turns: now each turn is a whole segment
         self._order()
         for loadable in plan.loadables:
             segment = self._home.get(next(iter(loadable.layers), ""))
@@ -65,9 +66,9 @@ class _Turns:
                 us = loadable.launch_us + loadable.border_us
                 self.turns[segment, _OWN].steps.insert(0, SlotPart("launch", "launch", us))
         self._reformat(share)
-        for one in unbooked_us(share, network):
-            first = next(turn for turn in self.turns.values() if turn.device == one.device)
-            first.steps.insert(0, SlotPart("unfused", one.what, one.us))
+        for cost in unbooked_us(share, network):
+            first = next(turn for turn in self.turns.values() if turn.device == cost.device)
+            first.steps.insert(0, SlotPart("unfused", cost.what, cost.us))
 
     def _order(self) -> None:
         """Makes segments wait for the segments that they read; if unknown, for the previous
@@ -113,7 +114,7 @@ class _Turns:
 
     def _insert(self, layer: str, step: SlotPart, *, after: bool) -> None:
         steps = self.turns[self._home[layer], _OWN].steps
-        at = next(i for i, one in enumerate(steps) if (one.kind, one.name) == ("layer", layer))
+        at = next(i for i, part in enumerate(steps) if (part.kind, part.name) == ("layer", layer))
         steps.insert(at + after, step)
 
     def _add_separate_reformat(
@@ -147,9 +148,12 @@ class _Turns:
         finish: dict[_Key, float] = {}
         changes: dict[_Key, int] = {}
         for key, turn in sorted(self.turns.items()):  # segments read lower numbers
-            finish[key] = max((finish[one] for one in turn.waits), default=0.0) + turn.us
+            finish[key] = max((finish[earlier] for earlier in turn.waits), default=0.0) + turn.us
             changes[key] = max(
-                (changes[one] + (self.turns[one].device != turn.device) for one in turn.waits),
+                (
+                    changes[earlier] + (self.turns[earlier].device != turn.device)
+                    for earlier in turn.waits
+                ),
                 default=0,
             )
         longest = max(changes.values(), default=0)
@@ -189,8 +193,9 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Pred
         ready = [
             (variant, key)
             for (variant, key), turn in waiting.items()
-            if all((variant, one) in ends for one in turn.waits)
+            if all((variant, earlier) in ends for earlier in turn.waits)
         ]
+        # at equal starts the lower variant and segment first: the same plan gives the same schedule
         begin, variant, key = min((start(v, waiting[v, k]), v, k) for v, k in ready)
         turn = waiting.pop((variant, key))
         slot = PredictedSlot(variant, key[0], turn.device, begin, tuple(turn.steps))

@@ -96,6 +96,7 @@ def sparse_percentiles(frames: int) -> SparsePercentiles:
     """Returns the percentiles for which there are too few frames; never the median."""
     least = int(limit("tail_frames"))
     beyond = {
+        # in tenths of a percent: 100 - 99.9 is not 0.1 in binary
         percentile_name(percent): (1000 - round(10 * percent)) * frames / 1000
         for percent in PERCENTILES
         if percent > 50

@@ -169,8 +169,6 @@ class TrtexecTimes(Document):
 def compare_with_trtexec(measurement: Measurement) -> TrtexecTimes | None:
     """Returns "trtexec" of the bench document; None if trtexec was not requested.
 
-    Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
-
     The same quantity is compared: if our segments' times are CUDA events, their median is compared
     with trtexec's "GPU Compute Time", otherwise with its "Latency", which includes the copies.
 
@@ -210,6 +208,7 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
         None,
     )
     theirs = (times.get(what) or {}).get("median")
+    # the error that ended trtexec is its last one
     if why and said.errors:
         why = f"{why}: {said.errors[-1]}"
     if theirs is None and why is None:

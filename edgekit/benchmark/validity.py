@@ -215,7 +215,7 @@ def _with_config(remedy: str, config: str) -> str:
 
 
 def judge_clocks(measured: MeasurementFacts, findings: Findings) -> None:
-    """Judges a board's power mode and clocks; a PC is not findings."""
+    """Judges a board's power mode and clocks."""
     _judge_mode(measured, findings)
     _judge_dla_clock(measured, findings)
     _judge_clock_changes(measured, findings)
@@ -272,6 +272,7 @@ def _judge_dla_clock(measured: MeasurementFacts, findings: Findings) -> None:
     share = measured.limit("dla_clock_share")
     for number in cores:
         core = f"DLA{number}"
+        # a mode with a single clock gives it to all cores
         wanted = planned.dla_mhz[min(number, len(planned.dla_mhz) - 1)]
         found = _dla_mhz(measured, number)
         if found is None:
@@ -316,8 +317,9 @@ def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
 
 def _judge_clock_changes(measured: MeasurementFacts, findings: Findings) -> None:
     samples, span = measured.watched(), measured.limit("clock_span")
+    # a device that the frames do not use may sleep; on EMC, the memory's clock, all depend
     for device in (*sorted(measured.devices), "EMC"):
-        seen = [min(one) for sample in samples if (one := _clocks(sample, device))]
+        seen = [min(clocks) for sample in samples if (clocks := _clocks(sample, device))]
         if len(seen) < 2:
             findings.note_unchecked(
                 f"clock of {device} during the measurement: not reported by any monitor"
@@ -356,6 +358,7 @@ def _judge_throttling(measured: MeasurementFacts, findings: Findings) -> None:
             0,
             _COOL,
         )
+    # the counters run since the boot
     events = sum(
         max(counts[-1].get(name, before) - before, 0)
         for first in counts[:1]
@@ -377,6 +380,7 @@ def _judge_throttling(measured: MeasurementFacts, findings: Findings) -> None:
 
 def _clocks(sample: Sample, device: str) -> list[float]:
     """Returns the clocks of a device in MHz in a sample; a device that is off has none."""
+    # tegrastats' names: GR3D, NVDLA0, EMC; the keys below are sysfs'
     engine = sample.engines.get({"GPU": "GR3D", "EMC": "EMC"}.get(device, f"NV{device}"))
     found = list(engine.mhz) if engine else []
     key = "emc" if device == "EMC" else f"{device.lower()}_core"
@@ -395,6 +399,7 @@ def _find_mode(measured: MeasurementFacts, name: str) -> PowerMode | None:
 
 
 def _normalise_mode(name: str) -> str:
+    # nvpmodel says MODE_30W or 30W, a board's file 30W
     return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
 
 
@@ -412,13 +417,14 @@ def _judge_cpu(measured: MeasurementFacts, findings: Findings) -> None:
     """
     loads = []
     for sample in measured.watched():
+        # the loader's own load, which enqueues the frames, is no other work
         own = sample.other.process_percent if sample.other else None
         every = _cpu_percent(sample)
         if own is not None and every is not None:
             loads.append(max(every - own, 0.0))
     when = "during the measurement"
     if not loads:
-        loads = [one for sample in measured.idle() if (one := _cpu_percent(sample)) is not None]
+        loads = [load for sample in measured.idle() if (load := _cpu_percent(sample)) is not None]
         when = "before the measurement"
     if not loads:
         findings.note_unchecked("other CPU load: not reported by any monitor")
@@ -435,6 +441,7 @@ def _judge_cpu(measured: MeasurementFacts, findings: Findings) -> None:
 
 
 def _judge_gpu(measured: MeasurementFacts, findings: Findings) -> None:
+    # only before the measurement: during it the load is our own
     engines = [sample.engines.get("GR3D") for sample in measured.idle()]
     loads = [float(engine.percent) for engine in engines if engine and engine.percent is not None]
     if not loads:
@@ -503,6 +510,7 @@ def judge_times(measured: MeasurementFacts, findings: Findings) -> None:
             _CALM.format(_LOCK_ADVICE if free else ""),
         )
     times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
+    # the median: outliers would move a mean, and so hide themselves
     bound = times * median(samples)
     found = sum(value > bound for value in samples) / len(samples)
     if found > share:

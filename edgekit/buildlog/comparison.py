@@ -197,6 +197,7 @@ def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, .
     found = []
     for item in dataclasses.fields(MemoryNeed):
         ours, theirs = getattr(predicted, item.name), getattr(builder, item.name)
+        # of powers of two, the difference of bit lengths is log2 of their ratio
         powers = max(ours, 1).bit_length() - max(theirs, 1).bit_length()
         verdict = "right" if powers == 0 else "below" if powers < 0 else "above"
         if powers == 1:
@@ -317,6 +318,7 @@ def map_placement(network: Network, judgement: Judgement, log: BuildLog) -> Buil
     if log.evidence == "none":
         # a GPU-only build is no evidence about the DLA
         return found
+    # first, so that lists and refusals of single layers replace it
     if said := log.all_on_gpu:
         for layer in network.whole.layers:
             found.where[layer.name] = "GPU"
@@ -378,6 +380,7 @@ def _take_layer_lists(log: BuildLog, names: LayerNames, found: BuilderPlacement)
             _record_log_only(found, names, listed.name, listed.kind, ())
     for capable in log.capable:
         ours = names.find(capable)
+        # without a slot, until a loadable contains it
         found.where.update(dict.fromkeys(ours, "slots"))
         if not ours:
             _record_log_only(found, names, capable, "", ())
@@ -421,6 +424,7 @@ def _subgraphs(
     taken: set[str] = set()
     pending = []
     for loadable in log.loadables:
+        # exact lists first: a range must not take their layers
         layers, exact = _members(loadable, names, known, place, by_ends)
         if exact:
             layers = tuple(name for name in layers if name not in taken)
@@ -565,6 +569,7 @@ def compare(
 def _layer(layer: Layer, judgement: Judgement, found: BuilderPlacement) -> LayerComparison:
     verdict = judgement.verdicts[layer.name]
     ours = judgement.placed[layer.name]
+    # allowed, but on the GPU: the core's subgraphs are used up
     if ours == "GPU" and verdict.ok:
         ours = "slots"
     theirs = found.where.get(layer.name, "")
@@ -572,6 +577,7 @@ def _layer(layer: Layer, judgement: Judgement, found: BuilderPlacement) -> Layer
     words = refusal.words if refusal else ()
     rules = tuple(dict.fromkeys(reason.rule for reason in verdict.reasons))
     kind = (refusal.kind or layer.kind) if refusal else ""
+    # a layer without a slot breaks no rule
     meant = load_messages().rules(words, kind) if theirs == "GPU" else ()
     return LayerComparison(
         layer=layer.name,
@@ -612,11 +618,11 @@ def _loadables(
     if log.evidence != "placement" or found.foreign:
         return ()
     predicted = [group.layers for group in judgement.candidates if group.retained]
-    of = {name: index for index, layers in enumerate(predicted) for name in layers}
+    place = {name: index for index, layers in enumerate(predicted) for name in layers}
     # match every subgraph with the prediction that shares the most layers
     shared = []
     for index, (_, layers) in enumerate(found.subgraphs):
-        hits = Counter(of[name] for name in layers if name in of)
+        hits = Counter(place[name] for name in layers if name in place)
         shared += [(-count, index, ours) for ours, count in hits.items()]
     match: dict[int, int] = {}
     used: set[int] = set()

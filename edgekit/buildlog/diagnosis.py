@@ -182,7 +182,7 @@ class LogDoctor:
             self._passed = "PASSED" in end[0] or "success" in end[0]
         if _contains_any(line, _ENDS) and self._read_end(line):
             return
-        if "TensorRT" in line and self._framework(line):
+        if "TensorRT" in line and self._read_linked_version(line):
             return
         if line and not line.isspace():
             self._last = (line, self._number)
@@ -219,7 +219,7 @@ class LogDoctor:
             tuple(sorted(self._devices)),
         )
 
-    def _framework(self, line: str) -> bool:
+    def _read_linked_version(self, line: str) -> bool:
         """Reads a line about a framework's linked or loaded TensorRT; returns True if it is
         such a line.
         """
@@ -255,6 +255,7 @@ class LogDoctor:
                 return
             operator = found.operator
             detail = f"{operator} version {found.version}" if found.version else operator
+            # an exception that only follows: the user needs the error before it
             if code and found.known.follows and self._before[1]:
                 words, line = self._before
                 detail = f"after the error of line {line} ({words[:_QUOTED]})"
@@ -272,6 +273,7 @@ class LogDoctor:
             return
         raised = bool(RAISED.search(text))
         self.recognised += raised
+        # TensorRT's error in another program's words has no severity
         fatal = severity in ("E", "F") or (raised and not severity)
         repeats = self._known.consequences.search(text)
         if repeats and self._known.failures.search(text):
@@ -288,7 +290,7 @@ class LogDoctor:
     def _record(self, known: KnownError, about: str, error: LogError) -> None:
         key = (known.id, about)
         if not about:  # a line without a subject repeats the last line with a subject
-            key = next((one for one in reversed(self._errors) if one[0] == known.id), key)
+            key = next((old for old in reversed(self._errors) if old[0] == known.id), key)
         if (old := self._errors.get(key)) is None:
             if len(self._errors) < _MOST * 5:
                 self._errors[key] = replace(error, lines=(error.line,))
@@ -319,6 +321,7 @@ class LogDoctor:
         found = self._known.find(node.assertion) if node.assertion else None
         known = found.known if found else self._known.refused
         old = self._errors.get((known.id, node.operator))
+        # an earlier line may have named the operator, with its version
         before = old.detail if old else ""
         operator = node.operator or (found.operator if found else "")
         what = before or operator or "a part of the model"
@@ -334,10 +337,11 @@ class LogDoctor:
         """Reads a line; returns True if it reports the process's end."""
         _, text, _ = strip(line)
         known = self._known.crash(text[:_LONGEST])
-        told = self._crash is not None and self._last[1] < self._crash.line
+        # no other line came since the crash
+        same = self._crash is not None and self._last[1] < self._crash.line
         if known is None:
-            return told and "what(): " in text
-        if told:
+            return same and "what(): " in text
+        if same:
             return True  # the same crash, reported by the shell
         self._passed = False
         _, after, _ = strip(self._last[0])

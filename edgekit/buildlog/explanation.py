@@ -152,10 +152,12 @@ def _broken_rules(
     remedies: dict[tuple[str, ...], str] = {}
     unexplained = []
     for fallback in log.fallbacks:
+        # an error on the same line is more precise than the message: its rules come first
         of_error, remedy = said.get(fallback.line, ((), ""))
         found = messages.rules(fallback.words, fallback.kind)
         if found and of_error:
             found = tuple(dict.fromkeys((*of_error, *found)))
+        # FP32 cannot be why a build refuses a layer that it may also build in FP16 or INT8
         if _allows_lower_precision(log):
             found = tuple(rule for rule in found if rule != _FP32)
         if fallback.cause == "slots":

@@ -158,6 +158,7 @@ class BuildLog:
         return nothing and listed and self.requested_dla is None
 
     def _evidence(self) -> str:
+        # no subgraph accepted: the whole network is on the GPU
         if self.loadables or (self.accepted is not None and self.accepted[0] == 0):
             return "placement"
         if self.capable:

@@ -146,7 +146,9 @@ class KnownErrors:
 
     def find(self, text: str) -> Found | None:
         """Returns the row of a line, or None."""
+        # TensorRT's "Error Code 7" is no status of cuDLA or CUDA
         number, name = self._status(RAISED.sub("", text))
+        # patterns match a status by its name, also if the line has only its number
         named = f"{text} ({name})" if name else text
         for row in self.outside if _DLA.search(text) else self.rows:
             if match := row.pattern.search(named):

@@ -22,6 +22,7 @@ _NODE_OF = "node_of_"
 _IMPORTER = ("ONNXTRT_",)
 # layers that the builder adds; no network has them
 _OWN = re.compile(r"^Reformatt(?:ing|ed) |^<reformat>| copy(?: finish)?$| (?:to|from) nvm$")
+# levels of nesting that are followed in a name; a hostile one has thousands
 _DEEP = 8
 
 

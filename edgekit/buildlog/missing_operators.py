@@ -37,6 +37,7 @@ def about_operator(
     row = table.operators.get(operator) or table.missing.get(operator)
     if row is None:
         return _about_plugin(operator, version)
+    # a row without `since` is of an operator that every release in the table imports
     since = row.since or (table.oldest if operator in table.operators else "")
     if release and operator in table.operators and table.imports(operator, parse_version(release)):
         if parse_version(release) >= parse_version(table.oldest):
@@ -65,7 +66,7 @@ def about_operator(
     what, fix = problems[0].message, problems[0].fix
     if not release:
         what = what.replace(f"the parser of TensorRT {table.oldest} has", "the log's parser has", 1)
-    return f"{what}{_reach(since, target)}", fix
+    return f"{what}{_no_jetpack_note(since, target)}", fix
 
 
 def _about_plugin(operator: str, version: str) -> tuple[str, str] | None:
@@ -81,7 +82,7 @@ def _about_plugin(operator: str, version: str) -> tuple[str, str] | None:
     return f"TensorRT ships the plugin {operator}, and this program did not load it", _SHIPPED
 
 
-def _reach(since: str, target: Target | None) -> str:
+def _no_jetpack_note(since: str, target: Target | None) -> str:
     """Returns a note if no JetPack of the board has a release, else ""."""
     packs = (
         [jetpack for jetpack in jetpacks(target) if jetpack.tensorrt] if target is not None else []

@@ -186,6 +186,7 @@ class Header:
             self._precisions = tuple(match[1].lower().split("+"))
             return True
         if match := _MODEL.match(text):
+            # not counted as TensorRT's line: other programs print such lines, too
             self._model = self._model or match[1].strip()
         return False
 
@@ -216,6 +217,7 @@ class Header:
         wanted = tuple(flag[2:] for flag in _BARE_FLAGS if flag in flags)
         if "--best" in flags:
             wanted = ("fp16", "int8")
+        # the line `Precision:` is more exact than the flags
         if wanted and not self._precisions:
             self._precisions = ("fp32", *wanted)
         return True
@@ -286,6 +288,7 @@ class Build:
     def group(self, layers: list[str]) -> None:
         """Adds a subgraph of the oldest wording, given its layers."""
         if layers:
+            # the name that later releases print for such a subgraph
             ends = layers[0] if len(layers) == 1 else f"{layers[0]}...{layers[-1]}"
             self._add_once(self._sections, f"{{{ends}}}", tuple(layers))
 
@@ -441,9 +444,9 @@ class LogParser:
         self._header = Header()
         self._builds = [Build()]
         self._section = ""
-        self._one_line = False
+        self._list_follows = False
         self._inside: str | None = None
-        self._number = self._recognised = self._found = 0
+        self._number = self._recognised = self._dropped_builds = 0
         self._errors: list[str] = []
 
     def feed(self, line: str) -> None:
@@ -451,7 +454,8 @@ class LogParser:
         self._number += 1
         own = "[TRT]" in line
         self._recognised += own
-        if not (self._one_line or any(key in line for key in _KEYS)):
+        # most lines of a verbose log end here, before the costly patterns
+        if not (self._list_follows or any(key in line for key in _KEYS)):
             return
         severity, text, own = strip(line)
         if not text:
@@ -483,6 +487,7 @@ class LogParser:
         """Returns the facts of the lines read so far."""
         informative = [build for build in self._builds if build.informative]
         placed = [build for build in informative if build.placed]
+        # a truncated last build does not hide an earlier one with its lists
         build = (placed or informative or self._builds)[-1]
         log = build.added_to(self._header.log())
         requested = log.requested_dla
@@ -490,7 +495,7 @@ class LogParser:
             log,
             requested_dla=True if build.expects_dla and requested is None else requested,
             errors=tuple(self._errors),
-            builds=self._found + len(informative),
+            builds=self._dropped_builds + len(informative),
             lines=self._number,
             recognised=self._recognised,
         )
@@ -499,21 +504,22 @@ class LogParser:
         """Reads sections, offloads, pools and counts."""
         build = self._builds[-1]
         if match := _SECTION.search(text):
+            # each build begins its lists with the DLA's
             if match[1] == "DLA" and build.sections:
                 build = self._new_build()
             self._section, self._inside = match[1], None
             # the oldest wording prints the whole list on the next line
-            self._one_line = match[2] is not None
+            self._list_follows = match[2] is not None
             build.sections = True
             build.dla_section |= match[1] == "DLA"
             return True
         for tag, device in (("[DlaLayer] ", "DLA"), ("[GpuLayer] ", "GPU")):
             at = text.find(tag)
             if at >= 0:
-                self._one_line = False
+                self._list_follows = False
                 self._read_list_item(device, text[at + len(tag) :].strip().removesuffix(","))
                 return True
-        if self._one_line and self._read_old_list(text, own):
+        if self._list_follows and self._read_old_list(text, own):
             return True
         at = text.find(_NODE)
         if at >= 0 and (match := _OFFLOADED.match(text, at)):
@@ -524,6 +530,8 @@ class LogParser:
             build.begin_members(match[1])
             return True
         if match := _MEMBER.match(text):
+            # lines with a tactic list the finished engine, in which a layer of type DLA is a
+            # loadable; the others list the members of a loadable
             if match[3] == "Tactic":
                 self._inside = None
                 if match[1] == "DLA":
@@ -532,6 +540,7 @@ class LogParser:
                 build.member(self._inside, match[2])
             return True
         if match := _COUNT.match(text):
+            # not all digits of a hostile number: `int` refuses more than 4,300
             build.counts[match[1]] = int(match[2][:12])
             return True
         return self._read_memory(text, build)
@@ -565,10 +574,10 @@ class LogParser:
     def _read_old_list(self, text: str, own: bool) -> bool:
         """Reads TensorRT 7's lists: ``{a,b}, {c},`` for the DLA, ``a, b + c,`` for the GPU."""
         # another program's lines may be interleaved
-        self._one_line = not own
+        self._list_follows = not own
         if self._section == "DLA":
             groups = _GROUP.findall(text) if text.startswith("{") else []
-            self._one_line = self._one_line and not groups
+            self._list_follows = self._list_follows and not groups
             for group in groups:
                 if group.startswith("ForeignNode["):
                     self._read_list_item("DLA", f"{{{group}}}")
@@ -625,6 +634,6 @@ class LogParser:
     def _new_build(self) -> Build:
         self._section, self._inside = "", None
         # only the newest build and the previous one (which may be complete) matter
-        self._found += self._builds[0].informative if len(self._builds) > 1 else 0
+        self._dropped_builds += self._builds[0].informative if len(self._builds) > 1 else 0
         self._builds = [self._builds[-1], self._builds[-1].next_build()]
         return self._builds[-1]

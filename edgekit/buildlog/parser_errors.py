@@ -92,6 +92,7 @@ class ParserErrorReader:
             done = self._read_sentence(match)
             return True, done
         if "In function " in text and (match := _FUNCTION.search(text)):
+            # a second function belongs to the next node
             done = self.end() if self._function else None
             self._open, self._printing, self._function = True, False, match[1]
             return True, done or self._read_assertion(match[2].strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -94,9 +95,11 @@ def _with_times(
         log.feed(line)
         times.feed(line)
         size += len(line)
+        # a large text of another program is refused without reading it to its end
         if size > _MOST_UNKNOWN and not (log.recognised or recognised()):
             break
     found, timed = log.result(), times.result()
+    # only TensorRT prints such times: a log of nothing else is one, too
     count = len(timed.table) + len(timed.units)
     return replace(found, recognised=found.recognised + count)
 
@@ -149,6 +152,7 @@ def read_whole(path: str | Path) -> WholeLog:
 def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildLog:
     path = Path(path)
     try:
+        # a pipe such as <(trtexec ...) is read; a device such as /dev/zero has no end
         if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
             raise UsageError(
                 "not a file", code="log.unreadable", where=str(path), hint="give a build log"
@@ -203,6 +207,7 @@ def _binary_format(path: Path, head: bytes) -> tuple[str, str] | None:
     found = None
     if _ONNX.match(start) and b"\0" in start:
         found = "an ONNX model", f"to look at the model: edgekit check {quote(str(path))}"
+    # Ultralytics writes a length and its metadata in JSON before the engine
     elif start[4:6] == b'{"' and b"ftrt" in head:
         found = "an engine of `yolo export`", "give the output of the program that built it"
     elif start.startswith((b"ftrt", b"ptrt")):
@@ -210,6 +215,7 @@ def _binary_format(path: Path, head: bytes) -> tuple[str, str] | None:
     elif start[4:8] == b"NVDA":
         found = "a DLA loadable", "give the output of the program that built it"
     control = len(start) - len(start.translate(None, _CONTROL))
+    # every other byte of UTF-16 is a zero, which counts as a control character
     text = control <= _MOST_CONTROL * len(start) or _encoding(start) != "utf-8"
     if found is None and text:
         return None
@@ -223,6 +229,7 @@ def _binary_format(path: Path, head: bytes) -> tuple[str, str] | None:
 def _foreign_format(path: Path) -> tuple[str, str] | None:
     """Returns the name of a file's known format; None for others and for pipes."""
     try:
+        # a pipe was already read and cannot be opened again
         found = foreign_format(path) if path.is_file() else None
     except OSError:
         return None
@@ -230,7 +237,10 @@ def _foreign_format(path: Path) -> tuple[str, str] | None:
 
 
 def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(_encoding(head))(errors="replace")
+    # it holds back a "\r" at the end of a chunk: the next chunk may begin with its "\n"
+    decoder = io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder(_encoding(head))(errors="replace"), translate=True
+    )
     rest = ""
     data = head
     size = 0  # length of the unfinished line
@@ -238,7 +248,7 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
         text = rest + decoder.decode(data).lstrip("\ufeff")
         for made, was in _PAGE:
             text = text.replace(made, was)
-        pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        pieces = text.split("\n")
         size = len(pieces[-1]) + (0 if pieces[1:] else size)
         if size > _MOST_LINE:
             raise ValueError(f"a line is longer than {_MOST_LINE >> 20} MiB")
@@ -248,7 +258,7 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
         data = file.read(_CHUNK)
     rest += decoder.decode(b"", final=True)
     if rest:
-        yield rest
+        yield rest.removesuffix("\n")
 
 
 def _encoding(head: bytes) -> str:

@@ -210,6 +210,7 @@ class EngineReader:
     def feed(self, text: str) -> bool:
         """Reads a line; returns True if it was used."""
         if text.startswith("Adding reformat layer: "):
+            # the pattern's open groups make a hostile long line cost quadratic time
             if len(text) < _LONGEST and (match := _CHOSEN.match(text)):
                 self._chosen.append(ChosenReformat(*match.groups()))
             return True
@@ -264,7 +265,7 @@ class SourceReader:
     def feed(self, text: str) -> bool:
         """Reads a line; returns True if it was used."""
         if "puts: " in text and (match := _SIDE.match(text)):
-            self._side(match[1], match[2], match[3], match[4])
+            self._read_side(match[1], match[2], match[3], match[4])
             return True
         if match := _INPUT.match(text):
             self._inputs[match[1]] = None
@@ -293,7 +294,7 @@ class SourceReader:
             sms=self._sms,
         )
 
-    def _side(self, name: str, kind: str, side: str, rest: str) -> None:
+    def _read_side(self, name: str, kind: str, side: str, rest: str) -> None:
         if name not in self._nodes and len(self._nodes) >= _MOST_NODES:
             return
         tensors = []
@@ -377,7 +378,7 @@ class TimingParser:
         self._reformats: dict[tuple[str, bool, str, str], float] = {}
         self._pair: tuple[str, str] | None = None
         self._tensor: tuple[str, bool] = ("", False)
-        self._named = self._finish_units = False
+        self._named = self._finished = False
 
     def feed(self, line: str) -> None:
         """Reads a line."""
@@ -386,6 +387,7 @@ class TimingParser:
             return
         _, text, _ = strip(line)
         if text.startswith("&&&& RUNNING"):
+            # a later run in the log may have no timings (trtexec --loadEngine)
             if self._units:
                 self._before = self.result()
             self._start()
@@ -403,7 +405,7 @@ class TimingParser:
             reformats=tuple(ReformatTiming(*key, us) for key, us in self._reformats.items()),
             chosen=self._engine.chosen(),
             engine=self._engine.layers(),
-            finished=self._finish_units,
+            finished=self._finished,
         )
         return self._table.added_to(self._sources.added_to(found))
 
@@ -424,7 +426,7 @@ class TimingParser:
             self._read_cached(*match.groups())
             return True
         if text.startswith("Formats and tactics selection completed"):
-            self._finish_units = True
+            self._finished = True
             return True
         return False
 
@@ -450,6 +452,7 @@ class TimingParser:
 
     def _read_runner(self, name: str, kind: str) -> None:
         if self._pair is not None:
+            # behind a line of a pair a runner times that reformat, not a layer
             self._tensor = _tensor(name)
             return
         if not self._units:
@@ -465,6 +468,7 @@ class TimingParser:
             if us is not None:
                 self._add_reformat((*_tensor(name), reads.strip(), writes.strip()), us)
             return
+        # a cached result names its unit: another name begins a new one
         if not self._units or self._units[-1].name not in ("", name):
             self._units.append(_TimedUnit(name))
         unit = self._units[-1]
@@ -513,12 +517,14 @@ def _finish_units(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
             continue
         every = tuple((reads, writes) for reads, writes, _ in unit.combinations)
         combinations = []
+        # a layer of the same shape has the same combinations: its time is that of a cached one
         for reads, writes, own in unit.combinations:
             key = (every, reads, writes)
             if own is not None:
                 known[key] = own
             combinations.append(Combination(reads, writes, known.get(key)))
         name = unit.name or f"unit {len(found)}"
+        # a unit that is timed again replaces its earlier timing, at its first place in the order
         found[name] = UnitTiming(name, tuple(unit.runners), tuple(combinations))
     return tuple(found.values())
 

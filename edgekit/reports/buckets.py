@@ -45,7 +45,8 @@ def bucket_rows(buckets: Sequence[Bucket]) -> list[list[str]]:
 def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
     """Yields the cost of the range compared with one shape, a sentence per line."""
     first, name = buckets[0], shape_text(buckets[0].shapes)
-    opened = [one for one in buckets if one.starts]
+    # shapes that are loaded at the start; the others on demand
+    opened = [bucket for bucket in buckets if bucket.starts]
     kept = "; ".join(
         f"{count} of {cost.most} loadables of {core} (one shape: {first.loadables.get(core, 0)})"
         for core, count in cost.resident.items()
@@ -65,15 +66,15 @@ def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
         count = counted(len(cost.profiles), "profile")
         runs = "runs" if len(buckets) > 1 else "run"
         yield f"{rest} {runs} on the GPU, in one engine with {count}"
-    if any(one.engine == PROFILES for one in buckets):
+    if any(bucket.engine == PROFILES for bucket in buckets):
         yield "times on the engine with profiles are those of an engine of that shape alone"
     for bucket in buckets:
         if bucket.accuracy is not None:
             words = accuracy_words(bucket.accuracy)
             yield f"{text.clean(shape_text(bucket.shapes))}: {text.clean(words)}"
-    for one in buckets:
-        if one.why:
-            yield f"{text.clean(shape_text(one.shapes))}: {one.why}"
+    for bucket in buckets:
+        if bucket.why:
+            yield f"{text.clean(shape_text(bucket.shapes))}: {bucket.why}"
     if cost.fit is not None:
         yield from _fit_lines(cost.fit)
 

@@ -69,6 +69,7 @@ def shares_bar(devices: Mapping[str, float]) -> str:
 
 def limit_bar(fraction: float, css: str) -> str:
     """Draws a bar against its limit, which is at four fifths of the cell, so that excess shows."""
+    # 1.25 of the limit fills the cell
     width = 80 * min(max(fraction, 0.0), 1.25)
     shapes = [_rect(0, width, 0, 10, "fill-over" if fraction > 1 else css)]
     return _figure(100, 10, "", [*shapes, _rect(79.5, 1, 0, 10, "fill-limit")], "bar")
@@ -131,7 +132,9 @@ def skyline(rows: Sequence[tuple[str, float]], label: str) -> str:
     """
     top = max((time for _, time in rows), default=0.0) or 1.0
     wide = 1000 / max(len(rows), 1)
+    # with more layers the gaps would be thinner than a pixel
     gap = 0.12 * wide if len(rows) <= 400 else 0.0
+    # one path for each device, not an element for each of up to thousands of layers
     paths: dict[str, list[str]] = {}
     for i, (device, time) in enumerate(rows):
         high = 100 * time / top
@@ -153,10 +156,10 @@ def lines(series: Sequence[Line], span: tuple[float, float], top: float, label: 
     shapes = []
     if begin < 0 < end:
         shapes.append(f'<path class="begin" d="M{-begin * across:.1f} 0V200"/>')
-    for number, one in enumerate(series):
+    for number, line in enumerate(series):
         points = " ".join(
             f"{(t - begin) * across:.1f},{200 - min(max(v, 0.0) * up, 200):.1f}"
-            for t, v in one.points
+            for t, v in line.points
         )
         dash = " dash" if number >= LINES else ""
         shapes.append(f'<polyline class="line net{number % LINES}{dash}" points="{points}"/>')
@@ -181,6 +184,7 @@ def ticks(begin: float, end: float, count: int = 10) -> list[float]:
         return [begin]
     power = 10.0 ** math.floor(math.log10(span / count))
     step = next(power * k for k in (1, 2, 5, 10, 20) if span / (power * k) <= count)
+    # an end that is a tick must not be lost by rounding
     first, last = math.ceil(begin / step - 1e-9), math.floor(end / step + 1e-9)
     return [i * step for i in range(first, last + 1)]
 
@@ -253,6 +257,7 @@ class _Drawing:
         cycle = self.document.cycle_us if self.document.repeats else 0.0
         shifts: Sequence[float] = (0.0,)
         if cycle:
+            # a span may cover several cycles: each copy is moved into the drawn one
             shifts = [k * cycle for k in range(int(start // cycle), int(stop // cycle) + 1)]
         for shift in shifts:
             low, high = max(start - shift, self.begin), min(stop - shift, self.end)
@@ -298,41 +303,42 @@ class _Drawing:
         )
 
     def _network_rows(self) -> Iterator[str]:
-        for index, one in enumerate(self.document.networks):
+        for index, network in enumerate(self.document.networks):
             number = len(self.devices) + index
-            yield self._row(number, one.name, "rowname")
+            yield self._row(number, network.name, "rowname")
             y = number * _ROW + 12 + 5
-            cycle, frames = self.document.cycle_us, one.frames
+            cycle, frames = self.document.cycle_us, network.frames
             for frame in range(frames):
-                arrival = frame * cycle / frames if one.rate_hz else 0.0
+                arrival = frame * cycle / frames if network.rate_hz else 0.0
                 own = [
                     slot
                     for slot in self.document.timeline
-                    if slot.network == one.name and slot.frame == frame
+                    if slot.network == network.name and slot.frame == frame
                 ]
                 end = max((slot.end_us for slot in own), default=arrival)
                 title = (
-                    f"{one.name}, frame {frame}: arrives at {arrival / 1e3:.4g} ms, done after "
+                    f"{network.name}, frame {frame}: arrives at {arrival / 1e3:.4g} ms, done after "
                     f"{microseconds(end - arrival)}"
                 )
                 for low, high in self._spans(arrival, end):
                     yield (
                         f"<g><title>{escape(clean(title))}</title>"
-                        f'<rect class="{self._colour(one.name)} frame" x="{self._x(low):.2f}" '
+                        f'<rect class="{self._colour(network.name)} frame" x="{self._x(low):.2f}" '
                         f'y="{y + 6}" width="{max((high - low) * self.scale, 0.75):.2f}" '
                         f'height="{_BAR - 12}"/></g>'
                     )
-                if one.deadline_us is not None:
-                    yield from self._deadline(one, frame, arrival + one.deadline_us, y)
+                if network.deadline_us is not None:
+                    yield from self._deadline(network, frame, arrival + network.deadline_us, y)
 
-    def _deadline(self, one: NetworkPlan, frame: int, due: float, y: int) -> Iterator[str]:
+    def _deadline(self, network: NetworkPlan, frame: int, due: float, y: int) -> Iterator[str]:
         cycle = self.document.cycle_us
+        # a deadline at the cycle's end is drawn there, not at 0
         if self.document.repeats and due > cycle + 1e-6:
             due %= cycle
         if not self.begin <= due <= self.end + 1e-6:
             return
         x = self._x(due)
-        title = f"{one.name}, frame {frame}: deadline at {due / 1e3:.4g} ms"
+        title = f"{network.name}, frame {frame}: deadline at {due / 1e3:.4g} ms"
         yield (
             f"<g><title>{escape(clean(title))}</title>"
             f'<line class="deadline" x1="{x:.2f}" x2="{x:.2f}" y1="{y - 2}" y2="{y + _BAR + 2}"/>'

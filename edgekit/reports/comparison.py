@@ -56,13 +56,14 @@ def with_baseline(
         try:
             more.append(compare(baseline, own, metric=metric, past=past))
         except DataError as error:
+            # a metric that a side did not measure is left out
             if error.code != "compare.no-metric":
                 raise
     found = MoreComparison.model_validate(
-        {**first.to_json(), "more": [one.to_json() for one in more]}
+        {**first.to_json(), "more": [metric.to_json() for metric in more]}
     )
     return report_with_baseline(
-        report, found, not any(one.regression for one in compared_metrics(found))
+        report, found, not any(metric.regression for metric in compared_metrics(found))
     )
 
 
@@ -121,12 +122,12 @@ def compared_notes(baseline: MoreComparison) -> list[str]:
     """Returns the notes of all metrics, each once; with the metric's name if not all have it."""
     every = compared_metrics(baseline)
     found: dict[str, None] = {}
-    for one in every:
-        for note in one.notes:
+    for metric in every:
+        for note in metric.notes:
             if all(note in other.notes for other in every):
                 found[note] = None
             else:
-                found[f"{metric_name(one.metric)}: {note}"] = None
+                found[f"{metric_name(metric.metric)}: {note}"] = None
     return list(found)
 
 
@@ -137,7 +138,8 @@ def report_with_baseline(
     worse = regression_words(baseline) if isinstance(baseline, MoreComparison) else ""
     message = {"message": worse} if worse else {}
     gate = Gate(gate="baseline", passed=passed, found=None, limit=None, **message)
-    gates = [one for one in report.verdict.gates if one.gate != "baseline"]
+    # a report that is compared again keeps one such gate
+    gates = [other for other in report.verdict.gates if other.gate != "baseline"]
     verdict = report.verdict.model_copy(update={"gates": [*gates, gate]})
     return report.model_copy(update={"baseline": baseline, "verdict": verdict})
 

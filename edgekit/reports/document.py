@@ -192,6 +192,7 @@ def histogram(samples: Sequence[float]) -> Histogram | None:
     counts = [0] * HISTOGRAM_BINS
     for value in samples:
         place = int((value - low) / width) if width > 0 else 0
+        # the slowest sample is on the upper edge of the last bin
         counts[min(place, HISTOGRAM_BINS - 1)] += 1
     return Histogram(low_ms=low, high_ms=high, counts=counts)
 
@@ -247,6 +248,7 @@ def _accuracy_gate(accuracy: Accuracy | None) -> Gate | None:
     return Gate(
         gate="accuracy",
         metric=accuracy.metric,
+        # random weights or inputs can show a failure, but no success of the user's network
         passed=None if passed and accuracy.stand_in else passed,
         found=accuracy.figure() if known else None,
         limit=accuracy.min,
@@ -264,7 +266,7 @@ def _memory_gate(placement: Placement) -> Gate | None:
     ]
     if not known:
         return None
-    _, pool, need, limit = max(known, key=lambda one: one[0])
+    _, pool, need, limit = max(known, key=lambda entry: entry[0])
     return Gate(gate="memory", pool=pool, passed=need <= limit, found=need, limit=limit)
 
 
@@ -315,10 +317,11 @@ def _fit_answer(facts: RunFacts, placement: Placement, memory: Gate | None) -> R
             False,
         )
     elif facts.built:
-        boards = ", ".join(one.board for one in facts.built)
+        boards = ", ".join(build.board for build in facts.built)
         words = f"Fits, as built on {boards}: {where}"
     else:
         words = f"Predicted to fit: {where}"
+        # doubts: the prediction does not decide between this plan and the GPU alone
         ok = None if facts.plan.doubts else True
     return ReportedAnswer(question="fit", words=words, ok=ok, clock="")
 
@@ -341,7 +344,7 @@ def _placement_text(facts: RunFacts, placement: Placement) -> str:
         share = f" and {percent(placement.dla_macs_fraction)} of the MACs"
     plans = len(placement.shares)
     if plans > 1:
-        shares = [percent(one) for one in placement.shares]
+        shares = [percent(share) for share in placement.shares]
         which = "one of the most used plans" if shares[1] == shares[0] else "the most used plan"
         return (
             f"{plans} plans share the frames; {which} has {text.count(on_dla)} of {every}{share} "
@@ -354,6 +357,7 @@ def _placement_text(facts: RunFacts, placement: Placement) -> str:
 def _speed_answer(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
     bench = facts.bench
     median = (bench.latency_ms or {}).get("median") if bench else None
+    # a CPU's time is no answer about the board: the prediction is
     if bench and verdict.clock == "board-measured" and median is not None:
         words = (
             f"Median latency {text.measured_time(median)}, "
@@ -444,6 +448,7 @@ def _row(plan: Plan, key: str, label: str, cost: PredictedCost, *, keeps: bool |
     ratio = theirs / own if own and theirs is not None else None
     change = predicted_value(plan.objective, cost) / value - 1 if value > 0 else None
     if key == "plan":
+        # exactly, also where the plan's own figure is 0 or unknown
         ratio, change = 1.0, 0.0
     return Row(
         key=key,
@@ -485,8 +490,10 @@ def advantage_text(plan: Plan, rows: Sequence[Row]) -> str:
     aim, doubtful = PREDICTED_KEYS[plan.objective], within_error(plan)
     sure: list[str] = []
     unsure: list[str] = []
+    # sorted is stable: the objective's figure first, the others in their usual order
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.figure(key), own.figure(key)
+        # what would be printed as 0 % is no advantage
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
             found = unsure if key in doubtful else sure
             found.append(_change_text(after / before, *_QUANTITIES[key]))
@@ -507,6 +514,7 @@ def _change_text(ratio: float, quantity: str, more: str, less: str) -> str:
 
 def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
     plan = facts.plan
+    # the rows of layers and devices are of the first plan; `plans` has those of a mix
     first = device_times(
         plan.plans[0], [loadable for loadable in plan.loadables if loadable.plan == 0]
     )
@@ -598,6 +606,7 @@ def _notes(facts: RunFacts) -> dict[str, list[str]]:
     }
     shown: set[str] = set()
     for name, notes in found.items():
+        # a note of an earlier subject is not repeated under a later one
         found[name] = [note for note in dict.fromkeys(notes) if note not in shown]
         shown.update(notes)
     return {name: notes for name, notes in found.items() if notes}
@@ -634,7 +643,7 @@ def report_document(facts: RunFacts) -> Report:
         tensorrt=plan.tensorrt,
         mode=facts.mode,
         backend=facts.backend or None,
-        headline=" ".join(one.words for one in answer),
+        headline=" ".join(item.words for item in answer),
         answer=answer,
         verdict=verdict,
         placement=placement,
@@ -674,6 +683,7 @@ def report_document(facts: RunFacts) -> Report:
         measured_parts=parts,
         why_not=why_not(facts.judgement),
         why_gpu=reasons,
+        # the graph shows the layers' rows, which are of the first plan
         graph=network_graph(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
         timeline=timed,
         trace=trace_summary(facts.trace, facts.files.get("trace")),

@@ -286,6 +286,7 @@ def _values(sample: Sample) -> Iterable[tuple[str, str, float | None]]:
     for name, engine in sample.engines.items():
         yield "load_percent", name, engine.percent
         for number, clock in enumerate(engine.mhz):
+            # GR3D has a clock for each of its clusters
             yield "clocks_mhz", name if number == 0 else f"{name} {number}", clock
     known = [core.percent for core in sample.cpu if core and core.percent is not None]
     if known:
@@ -319,6 +320,7 @@ def thin_points(
     for number in range(stretches):
         part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
         pair = {min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])}
+        # a set, since a flat stretch has a single point as both; sorted by time
         chosen += sorted(pair)
     return chosen
 
@@ -332,6 +334,7 @@ def measure_words(measures: Accuracy | SegmentMeasures, key: str) -> str:
         return ABSENT
     value: float | None = getattr(measures, key)
     if key == "snr_db" and (value is not None or measures.max_abs is not None):
+        # older documents have no `exact`
         exact = measures.max_abs == 0 if measures.exact is None else measures.exact
         return decibels(value, value is None and exact)
     if value is None:
@@ -351,5 +354,5 @@ def warning_words(accuracy: Accuracy) -> list[str]:
 
 def part_words(accuracy: Accuracy) -> list[str]:
     """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
-    constant = [one.output for one in accuracy.constant]
+    constant = [output.output for output in accuracy.constant]
     return [text.clean(part) for part in describe_parts(accuracy.groups, accuracy.scores, constant)]

@@ -107,6 +107,7 @@ def layer_times(trace: Trace | None) -> dict[str, float]:
     """
     found: dict[str, dict[float, float]] = {}
     for frame, us, event in _times(trace):
+        # a fusion's time is no layer's: `measured_parts` has it
         if event.args.layer is not None and event.args.layers is None:
             times = found.setdefault(event.args.layer, {})
             times[frame] = times.get(frame, 0.0) + us
@@ -191,6 +192,7 @@ def layer_rows(
     clock = facts.clock
     within = {
         name: Whole(name=part.name, clock=part.clock, us=part.us, layers=len(part.layers))
+        # reversed: of several parts with a layer the first one counts
         for part in reversed(parts)
         for name in part.layers
     }
@@ -247,15 +249,18 @@ def reported_modules(
         rows: The report's layers.
         parts: Loadables and fusions that were timed as a whole.
     """
-    places = {row.name: LayerPlace(row.device, row.predicted_us, _against(row)) for row in rows}
+    places = {
+        row.name: LayerPlace(row.device, row.predicted_us, _rules_against_dla(row)) for row in rows
+    }
     times = {row.name: us for row in rows if (us := _board_time(row)) is not None}
+    # fused into a neighbour's kernel, which has their time
     free = {row.name for row in rows if not row.predicted_us}
     on_board = [part for part in parts if part.clock == BOARD_MEASURED]
     measured = measured_modules(network, times, on_board, free)
     return list(module_totals(network, places, measured))
 
 
-def _against(row: ReportedLayer) -> list[str]:
+def _rules_against_dla(row: ReportedLayer) -> list[str]:
     """Returns the rules that keep a layer off the DLA."""
     if row.dla_ok is False:
         return [reason.rule for reason in row.reasons]
@@ -286,7 +291,9 @@ def measured_modules(
     for path, own in names.items():
         wholes = [part for part in parts if not own.isdisjoint(part.layers)]
         alone = [times[name] for name in own if name in times]
+        # each layer has a time of its own or of its part, or takes none
         complete = own - within - set(free) <= set(times)
+        # a loadable that crosses the module's border has a time that cannot be divided
         apart = all(own.issuperset(part.layers) for part in wholes)
         if complete and apart and (alone or wholes):
             found[path] = sum(alone) + sum(part.us for part in wholes)
@@ -295,7 +302,7 @@ def measured_modules(
 
 def shape_words(row: ReportedLayer) -> str:
     """Returns the shapes of a layer's outputs: "1x64x28x28"; "" if unknown."""
-    shapes = [text.shape(one) for one in row.shape]
+    shapes = [text.shape(sizes) for sizes in row.shape]
     return ", ".join(shapes[:2]) + (", …" if shapes[2:] else "")
 
 
@@ -328,7 +335,7 @@ def busy_with(layers: int) -> list[str]:
 
 def busy_time(us: float | None, layers: int) -> str:
     """Returns a device's working time for a frame, and its kind of work if it runs no layer."""
-    why = "".join(f" ({one})" for one in busy_with(layers) if us)
+    why = "".join(f" ({work})" for work in busy_with(layers) if us)
     return f"{text.microseconds(us)}{why}"
 
 
@@ -428,14 +435,14 @@ def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -
 
     found = [
         PartCells(
-            f"{'loadable' if one.name.startswith('{ForeignNode') else 'fusion'} {number}",
-            one.name,
-            text.clean(one.name),
-            text.clean(one.device),
-            text.count(len(one.layers)),
-            *times(one.us),
+            f"{'loadable' if part.name.startswith('{ForeignNode') else 'fusion'} {number}",
+            part.name,
+            text.clean(part.name),
+            text.clean(part.device),
+            text.count(len(part.layers)),
+            *times(part.us),
         )
-        for number, one in enumerate(known[:most], start=1)
+        for number, part in enumerate(known[:most], start=1)
     ]
     if rest := known[most:]:
         found.append(
@@ -444,8 +451,8 @@ def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -
                 "",
                 f"{len(rest):,} more, in report.json",
                 "",
-                text.count(sum(len(one.layers) for one in rest)),
-                *times(sum(one.us for one in rest)),
+                text.count(sum(len(part.layers) for part in rest)),
+                *times(sum(part.us for part in rest)),
             )
         )
     return found

@@ -87,18 +87,16 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     """Returns text in one line, escaped so that no Markdown reader takes it for markup."""
     plain = " ".join(clean(" ".join(str(value).split())).split())
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
+    marked = short.translate(_MARKUP)
+    marked = _UNDERSCORE.sub(lambda found: "&#95;" * len(found[0]), marked)
     # GitHub looks for mentions and addresses in the rendered Markdown: a comment splits them
     return (
-        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_escape_underscores, short.translate(_MARKUP)))
+        _EMOJI.sub("&#58;", marked)
         .replace("@", "@<!-- -->")
         .replace("&#35;", "&#35;<!-- -->")
         .replace("//", "/<!-- -->/")
         .replace("www.", "www<!-- -->.")
     )
-
-
-def _escape_underscores(found: re.Match[str]) -> str:
-    return "&#95;" * len(found[0])
 
 
 def code(value: object) -> str:
@@ -152,6 +150,7 @@ class Paper:
             lines.append(line)
         if shown < len(rows):
             self._note(f"{len(rows) - shown:,} of {len(rows):,} rows of {title}")
+        # a table without rows would only be a title
         if shown:
             block = start + "\n".join(lines) + end
             self._space -= len(block)
@@ -336,6 +335,7 @@ def _write_measured(bench: Bench, paper: Paper) -> None:
     shown = latency_shown(bench)
     head = [
         f"Latency, {'CPU' if bench.clock == 'cpu-measured' else 'board'}",
+        # a footnote's mark, not the begin of emphasis
         *(name.replace("*", "\\*") for name in shown.values()),
         "per second",
     ]
@@ -393,14 +393,14 @@ def _write_checks(report: Report, paper: Paper) -> None:
 def _write_details(report: Report, paper: Paper) -> None:
     if report.notes:
         paper.folded("Notes", ("",), [[escaped(sentence(note), 400)] for note in report.notes])
-    why = [
-        [code(one.rule), text.count(one.count), escaped(one.fixes[0] if one.fixes else "", 400)]
-        for one in report.why_not
+    reasons = [
+        [code(why.rule), text.count(why.count), escaped(why.fixes[0] if why.fixes else "", 400)]
+        for why in report.why_not
     ]
     paper.folded(
         "Why layers are not on the DLA",
         ("rule", "layers", "fixes"),
-        why,
+        reasons,
         "lrl",
     )
     settings = report.bench.settings if report.bench else None
@@ -442,13 +442,13 @@ def write_checks(document: Checks, paper: Paper) -> None:
         paper.add("\n".join(failed), "what failed")
     rows = [
         [
-            code(one.model),
-            escaped(one.target),
-            escaped(one.precision.upper()),
-            escaped(one.tensorrt),
-            *_placed_cells(one),
+            code(check.model),
+            escaped(check.target),
+            escaped(check.precision.upper()),
+            escaped(check.tensorrt),
+            *_placed_cells(check),
         ]
-        for one in checks
+        for check in checks
     ]
     head = (
         "model",
@@ -469,40 +469,40 @@ def write_checks(document: Checks, paper: Paper) -> None:
             paper.add("\n".join(f"- {prose(line, 400)}" for line in lines), "the range's cost")
     refused = [
         [
-            code(one.model),
+            code(check.model),
             code(problem.node),
             escaped(problem.operator),
             prose(": ".join(filter(None, (problem.place, problem.message))), 600),
             prose(problem.fix, 600),
         ]
-        for one in checks
-        for problem in one.parse.problems
+        for check in checks
+        for problem in check.parse.problems
     ]
     if refused:
         paper.table(
             ("model", "node", "operator", "refused by the parser", "remedy"), refused, "lllll"
         )
     said = [
-        [code(one.model), escaped(one.parser.release), *_parser_cells(one.parser)]
-        for one in checks
-        if one.parser
+        [code(check.model), escaped(check.parser.release), *_parser_cells(check.parser)]
+        for check in checks
+        if check.parser
     ]
     if said:
         paper.table(("model", "NVIDIA's parser", "imports it", "what it refuses"), said, "llll")
     unknown = [
-        [code(one.model), code(row.layer), escaped(row.operator)]
-        for one in checks
-        for row in one.unknown_cost
+        [code(check.model), code(row.layer), escaped(row.operator)]
+        for check in checks
+        for row in check.unknown_cost
     ]
     paper.folded("Layers of unknown cost, not counted", ("model", "layer", "operator"), unknown)
-    for one in checks:
+    for check in checks:
         paper.folded(
-            f"Why not on the DLA: {escaped(one.model)}",
+            f"Why not on the DLA: {escaped(check.model)}",
             ("rule", "layers", "for example", "what to do"),
-            _reasons(one),
+            _reasons(check),
             "lrll",
         )
-        _write_modules(f"Modules: {escaped(one.model)}", one.modules, paper)
+        _write_modules(f"Modules: {escaped(check.model)}", check.modules, paper)
 
 
 def _write_modules(title: str, modules: Sequence[ModuleTotals], paper: Paper) -> None:
@@ -580,8 +580,8 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
             ("rule", "layers", "for example", "what to do", "source"), rows=rules, right="lr"
         )
     unknown = [
-        [code(one.layer), escaped(one.kind), escaped("; ".join(one.words), 400)]
-        for one in document.unexplained
+        [code(fallback.layer), escaped(fallback.kind), escaped("; ".join(fallback.words), 400)]
+        for fallback in document.unexplained
     ]
     paper.folded("Refused without a known rule", ("layer", "type", "words"), unknown)
     loadables = [

@@ -90,4 +90,4 @@ def _layer_time(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) ->
     measured = [row.measured for row in rows if row.measured]
     if not measured:
         return estimate
-    return f"{sum(one.us for one in measured):.2f} µs, {measured[0].clock}; {estimate}"
+    return f"{sum(time.us for time in measured):.2f} µs, {measured[0].clock}; {estimate}"

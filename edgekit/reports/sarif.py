@@ -139,14 +139,15 @@ def _findings(check: Check, known: Mapping[str, Rule]) -> Iterator[Finding]:
         yield Finding(check, facts["shape"], "shape", SHAPE, "note", text)
 
 
-def _result(one: Finding, rule_index: int) -> dict[str, object]:
-    check, name = one.check, one.name
-    print_of = hashlib.sha256(f"{one.rule}\0{name}\0{check.target}".encode())
+def _result(finding: Finding, rule_index: int) -> dict[str, object]:
+    check, name = finding.check, finding.name
+    # not the text: code scanning must recognise the finding after a release with other words
+    print_of = hashlib.sha256(f"{finding.rule}\0{name}\0{check.target}".encode())
     return {
-        "ruleId": one.rule,
+        "ruleId": finding.rule,
         "ruleIndex": rule_index,
-        "level": one.level,
-        "message": {"text": one.text},
+        "level": finding.level,
+        "message": {"text": finding.text},
         "locations": [
             {
                 "physicalLocation": {
@@ -154,7 +155,9 @@ def _result(one: Finding, rule_index: int) -> dict[str, object]:
                     # a model has no lines, but code scanning shows no result without a line
                     "region": {"startLine": 1},
                 },
-                "logicalLocations": [{"name": name, "fullyQualifiedName": name, "kind": one.kind}],
+                "logicalLocations": [
+                    {"name": name, "fullyQualifiedName": name, "kind": finding.kind}
+                ],
             }
         ],
         "partialFingerprints": {"primaryLocationLineHash": f"{print_of.hexdigest()[:16]}:1"},
@@ -184,7 +187,7 @@ def _rule(rule: Rule) -> dict[str, object]:
     sources = [f"{source.title} ({source.where})" for source in facts.sources]
     text = f"{rule.text}.\n\nFix: {facts.fix}.\n\nSource: {'; '.join(sources)}."
     lines = "\n".join(f"- {source}" for source in sources)
-    link = next((match[0] for one in rule.source if (match := _PLACE.match(one.where))), "")
+    link = next((match[0] for part in rule.source if (match := _PLACE.match(part.where))), "")
     return {
         "id": rule.id,
         "shortDescription": {"text": f"{rule.text}."},

@@ -481,9 +481,9 @@ class ReportedRewrite(Applied):
     name: str = member(long_text)
 
     @classmethod
-    def of(cls, one: Applied) -> ReportedRewrite:
+    def of(cls, applied: Applied) -> ReportedRewrite:
         """Returns the report's entry of a rewrite."""
-        return cls(name=one.rewrite, **vars(one))
+        return cls(name=applied.rewrite, **vars(applied))
 
 
 class MoreComparison(Comparison):

@@ -32,7 +32,7 @@ def compared_on(accuracy: Accuracy) -> str:
     """Returns the accuracy's data, and a remark if only a CPU computed it."""
     inputs = accuracy.inputs
     data = accuracy.data or (counted(inputs, "input") if inputs else "")
-    return ", ".join(clean(one) for one in (data, accuracy.computed) if one)
+    return ", ".join(clean(words) for words in (data, accuracy.computed) if words)
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -42,6 +42,7 @@ def significant(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(value)))
+    # as Python's format `g` does
     if exponent < -4:
         return f"{value:.{digits - 1}e}"
     # rounding can carry into the next power of ten (9.999 is 10.0)
@@ -168,6 +169,7 @@ def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None =
 def change(percent: float) -> str:
     """Returns a change with its sign, with three digits if it has a fraction."""
     size = abs(percent)
+    # the limits at which rounding to three digits carries into the next one
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else None
     shown = f"{percent:+.3g}" if digits is None else f"{percent:+,.{digits}f}"
     return f"{shown} %"
@@ -179,6 +181,7 @@ def mode_words(report: Report) -> str:
     if not planned or bench is None or not bench.latency_ms:
         return planned
     seen = bench.power_mode or ""
+    # nvpmodel names a mode MODE_30W where the board's file has 30W
     if seen.upper().removeprefix("MODE_") == planned.upper():
         return planned
     return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
@@ -220,6 +223,7 @@ class Page:
             self._width,
             initial_indent=first,
             subsequent_indent=rest,
+            # a layer's name stays whole, so that it can be copied
             break_on_hyphens=False,
         )
         self._lines += [self._styled(line, style) for line in lines or [""]]
@@ -247,6 +251,7 @@ class Page:
     def _styled(self, line: str, style: str) -> str:
         if not self._colour or not style or not line:
             return line
+        # rich takes long to import, and only a terminal needs it
         from rich.style import Style
 
         body = line.lstrip(" ")
@@ -289,6 +294,7 @@ def names_in_columns(
     for row in rows:
         line = [row[name] or ABSENT for name in columns]
         if space is not None and len(line[0]) > space:
+            # a row of one cell is a line of its own and does not widen the column
             cells.append([line[0]])
             line[0] = ""
         cells.append(line)

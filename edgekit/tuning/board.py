@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
 
 
+# the largest `deploy.keep`: the final turns deploy earlier plans again
 _MOST_RELEASES = 100
 _HEALTH_CHECKS = ("latency_ms", "accuracy_min", "samples", "labels")
 _ONCE_MS = 200
@@ -58,6 +59,7 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
     value["placement"] = {**value.get("placement", {}), "objective": objective}
     deploy = dict(value.get("deploy", {}))
     health = {k: v for k, v in deploy.get("health", {}).items() if k not in _HEALTH_CHECKS}
+    # a trial is measured by `bench`; waiting for a soak would only cost budget
     deploy["health"] = {**health, "soak_s": 0, "measure_s": 0}
     deploy["keep"] = _MOST_RELEASES
     if deploy.get("boards"):
@@ -195,9 +197,10 @@ class BoardMeasurer:
             open_config(self.config, rewrite=given_keys(change)),
             self._out,
             self._cache,
-            keep=True,
+            keep=True,  # both share the application, which the first measurer removes
             **self._settings,
         )
+        # one connection, closed by the first measurer
         found._client, found._stack = self._client, self._stack
         # the original network's configuration has no other network
         found.name = ORIGINAL if name == REWRITTEN else REWRITTEN
@@ -216,7 +219,7 @@ class BoardMeasurer:
     @property
     def identity(self) -> list[Any]:
         """Identifies measurements of this board and configuration."""
-        _ = self.start
+        _ = self.start  # the first build decides which layers stay in FP16
         assert self._client is not None
         pipeline = self.first
         board = pipeline.boards.identity(self._client)
@@ -237,8 +240,8 @@ class BoardMeasurer:
         with contextlib.suppress(EdgekitError):
             notes += [
                 f"{app} is running on the board at the same time: they slow each other down"
-                for app, one in client.status().apps.items()
-                if one.serving is not None and app != self.app
+                for app, status in client.status().apps.items()
+                if status.serving is not None and app != self.app
             ]
         return notes
 
@@ -259,7 +262,8 @@ class BoardMeasurer:
                 method_by_gate=self.first.context.method_by_gate,
             )
             found = pipeline.bench()
-            took = (one.seconds for one in pipeline.log.done if one.name not in HOST_STEPS)
+            # a plan that is measured again needs no build: the turns take only these steps
+            took = (step.seconds for step in pipeline.log.done if step.name not in HOST_STEPS)
             self.again_s = max(self.again_s, sum(took))
             return found
 
@@ -267,6 +271,7 @@ class BoardMeasurer:
         """Removes the trials from the board once, unless ``keep`` is set."""
         if self._client is None or self._keep_app or self._clean:
             return
+        # before the removal: after a second Ctrl-C the exit must not begin it again
         self._clean = True
         remove_trials(self._client, self.app, self._note)
 
@@ -320,10 +325,10 @@ def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
     except EdgekitError:
         return []
     return [
-        f"{one} on the board holds trials of a tuning in another folder; unless that tuning "
-        f"still runs, remove it with edgekit remove BOARD --app {one}"
-        for one in apps
-        if one != app and is_trial(one, name)
+        f"{other} on the board holds trials of a tuning in another folder; unless that tuning "
+        f"still runs, remove it with edgekit remove BOARD --app {other}"
+        for other in apps
+        if other != app and is_trial(other, name)
     ]
 
 
@@ -335,12 +340,12 @@ def need_rails(client: BoardClient, target: Target) -> None:
     """
     seen: list[Sample] = []
 
-    def one(sample: LiveSample) -> bool:
+    def stop_at_first(sample: LiveSample) -> bool:
         seen.append(sample)
         return False
 
     try:
-        client.sample(one, interval_ms=_ONCE_MS, count=1)
+        client.sample(stop_at_first, interval_ms=_ONCE_MS, count=1)
     except BoardError:
         return  # the measurement reports this more precisely
     total = target.rails.total if target.rails else ()

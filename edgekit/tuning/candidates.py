@@ -54,14 +54,14 @@ def device_class(device: str) -> str:
 def plan_signature(plan: Plan) -> str:
     """Returns the key of a plan's builds: the device of every layer, and the shares."""
 
-    def one(share: Share) -> list[object]:
+    def share_key(share: Share) -> list[object]:
         # shares follow from times: slightly different shares make the same plan
         return [
             round(share.share * STEPS),
             sorted((x.name, x.device, x.segment) for x in share.layers),
         ]
 
-    text = json.dumps([one(share) for share in plan.plans], separators=(",", ":"))
+    text = json.dumps([share_key(share) for share in plan.plans], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -141,7 +141,7 @@ class PlacementSpace:
             energy: By class, measured over predicted energy.
             moving: The fraction of transfer time that keeps the GPU busy.
         """
-        problem = self._scaled(times, forced, energy, moving)
+        problem = self._scaled_problem(times, forced, energy, moving)
         if self.options.objective == "period":
             parts = balanced_placement(problem, self.options)
         else:
@@ -178,11 +178,13 @@ class PlacementSpace:
     def alone(self, name: str) -> Plan | None:
         """Returns the plan with every node on this device class if it can run there."""
         wanted = {v: name for v, least in enumerate(self.least_us) if name in least}
-        problem = replace(self.problem, costs=self._allowed(wanted))
+        # without bounds and for latency: the plan is measured for its layers' times, not as a
+        # candidate
+        problem = replace(self.problem, costs=self._costs_with_forced(wanted))
         parts = optimise(problem, replace(self.options, objective="latency", bounds={})).parts
         return self.plan(parts) if parts else None
 
-    def _allowed(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
+    def _costs_with_forced(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
         return tuple(
             tuple(
                 cost if v not in forced or self._device_class(m) == forced[v] else None
@@ -191,7 +193,7 @@ class PlacementSpace:
             for v, row in enumerate(self.problem.costs)
         )
 
-    def _scaled(
+    def _scaled_problem(
         self,
         times: Mapping[str, np.ndarray],
         forced: Mapping[int, str],
@@ -202,7 +204,7 @@ class PlacementSpace:
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
         moved = extra["transfer"] * moving
         costs = []
-        for v, row in enumerate(self._allowed(forced)):
+        for v, row in enumerate(self._costs_with_forced(forced)):
             layers = list(self.kernels[v].layers)
             new: list[Cost | None] = []
             for m, cost in enumerate(row):
@@ -211,6 +213,8 @@ class PlacementSpace:
                     continue
                 name, was = self._device_class(m), sum(cost.load_us)
                 us = float(times[name][layers].sum())
+                # learnt times are those of a device's fastest mode; a slower mode keeps its
+                # predicted ratio
                 if self.least_us[v][name] > 0:
                     us *= was / self.least_us[v][name]
                 load = [0.0] * len(cost.load_us)
@@ -243,6 +247,7 @@ def _scale_cost(cost: Cost, factor: float) -> Cost:
 
 def _with_delay(cost: Cost, us: float) -> Cost:
     """Adds time in which no device works: entering and leaving a loadable."""
+    # the last load is no device's
     return Cost((*cost.load_us[:-1], cost.load_us[-1] + us), cost.energy_uj)
 
 
@@ -258,6 +263,7 @@ def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[Pla
     best: Placing | None = None
     for _ in range(BALANCING):
         total = sum(prices)
+        # the last weight is for delays, in which no device works
         weights = (*(price / total for price in prices), 0.0)
         found = minimise(problem, Goal(weights, 0.0, dict(options.bounds)), seconds=10.0).placing
         if found is None:
@@ -295,8 +301,8 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
     for number, share in enumerate(plan.plans):
         layers = tuple((device_class(layer.device), index[layer.name]) for layer in share.layers)
         load: dict[str, list[tuple[str, int]]] = {}
-        for one, pair in zip(share.layers, layers, strict=True):
-            load.setdefault(one.device, []).append(pair)
+        for layer, pair in zip(share.layers, layers, strict=True):
+            load.setdefault(layer.device, []).append(pair)
         launch = sum(loadable.launch_us for loadable in plan.loadables if loadable.plan == number)
         own = sum(layer.predicted_us for layer in share.layers)
         predicted = share.predicted or plan.predicted
@@ -355,7 +361,7 @@ class SampledTimes:
             return found
         if self.objective == "latency" or len(loads) < 2:
             # the calling process's part of a frame occupies no other device
-            piece = max(every, key=lambda one: one.share)
+            piece = max(every, key=lambda term: term.share)
             return self.sums(self.learnt.row(piece.layers, piece.extra))
         together: Costs = self.busiest(plan) * self.together
         return together
@@ -373,6 +379,7 @@ class SampledTimes:
 
     @cached_property
     def _us(self) -> Costs:
+        # e^40 us is beyond any time and far from an overflow
         found: Costs = np.exp(np.minimum(self.logs, 40.0))
         return found
 
@@ -381,11 +388,13 @@ class SampledTimes:
         found: dict[str, Costs] = {}
         gpu = any("GPU" in piece.load for piece in every)
         for piece in every:
+            # `launch` is the sum over the plan's loadables; each core has its part
             cores = sum(name != "GPU" for name in piece.load)
             launch = {"launch": piece.extra["launch"] / max(cores, 1)}
             for device, layers in piece.load.items():
                 row = self.learnt.row(layers, {} if device == "GPU" else launch)
                 found[device] = found.get(device, 0.0) + piece.share * self.sums(row)
+            # a plan without layers on the GPU has no transfers that could keep it busy
             if gpu:
                 row = self.learnt.row((), {"transfer": piece.extra["transfer"]})
                 moved = piece.share * self.moving * self.sums(row)
@@ -394,6 +403,7 @@ class SampledTimes:
 
     def solve(self, world: int = 0, forced: Mapping[int, str] | None = None) -> Plan | None:
         """Returns the best plan in a world."""
+        # a frame waits for its whole transfer, even if the GPU is idle meanwhile
         moving = 1.0 if self.objective == "latency" else float(self.moving[world])
         energy = {name: float(each[world]) for name, each in self.energy.items()}
         return self.space.solve(self.learnt.times(self.logs[world]), forced or {}, energy, moving)
@@ -443,6 +453,7 @@ def candidates(
         key = plan_signature(plan) if plan is not None else ""
         if plan is not None and key not in seen:
             seen.add(key)
+            # without world 0: it is the likeliest, not a sample
             yield Candidate(plan, key, worlds.costs(plan)[1:])
 
 
@@ -471,6 +482,7 @@ def neighbour_plans(worlds: SampledTimes, best: Plan, seed: int) -> Iterator[Pla
     for v, layer in enumerate(own):
         segments.setdefault(layer.segment, []).append(v)
     nodes = sorted(np.random.default_rng(seed).permutation(space.free)[:LOOKED].tolist())
+    # a segment as well: moving one node of it alone would add two transitions
     for group in [*([v] for v in nodes), *(some for some in segments.values() if len(some) > 1)]:
         there = {v: "DLA" if here[v] == "GPU" else "GPU" for v in group if v in space.free}
         if there:

@@ -223,12 +223,12 @@ class Tuned(Document):
 def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tuned:
     """Returns the document of a finished tuning.
 
-    ``better`` fractions refer to costs and are positive if the winner is better.
+    ``turns.fraction`` compares costs: it is positive if the winner is better, for throughput too.
     """
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
-    clock = tuning.own.clock
+    clock = tuning.start_network.clock
     origin = tuning.measurement_conditions(winner.network)
-    duel = _duel(tuning)
+    duel = _reported_duel(tuning)
     worlds, table = tuning.sampled_times(winner.network), tuning.table(winner.network)
     limit = winner.cost(objective)
     known = tuning.bound is not None and math.isfinite(tuning.bound)
@@ -275,7 +275,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
     )
 
 
-def _duel(tuning: Tuning) -> Duel | None:
+def _reported_duel(tuning: Tuning) -> Duel | None:
     """Returns the turns' result, the medians in the objective's unit."""
     if tuning.duel is None:
         return None
@@ -383,13 +383,11 @@ def _changes(tuning: Tuning, worlds: SampledTimes) -> list[MovedLayers]:
             last.us[side] += float(times[name][i])
             prior = float(learnt.prior_us[name][i])
             last.predicted_us[side] += prior if math.isfinite(prior) else 0.0
-    return [one.moved() for one in found]
+    return [moves.moved() for moves in found]
 
 
 def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
     """Returns predicted, learnt and measured times by kind and device, and the sums most off.
-
-    Learnt layer times: predicted, learnt with its deviation, and measured if available.
 
     Learnt times are the likeliest times: most layers are measured only in sums with others.
     """
@@ -398,21 +396,21 @@ def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
     for row in table.rows:
         if not all(name in index for name in row.layers):
             continue  # from a hand-written table
-        one = _sum(worlds, row.device, [index[name] for name in row.layers])
-        if one.predicted_us > 0 and row.us > 0:
+        times = _sum(worlds, row.device, [index[name] for name in row.layers])
+        if times.predicted_us > 0 and row.us > 0:
             rows.append(
                 LearntRow(
                     device=row.device,
                     layers=row.layers,
-                    predicted_us=one.predicted_us,
-                    learnt_us=one.learnt_us,
-                    learnt_sd_us=one.learnt_sd_us,
-                    factor=rounded_value(row.us / one.predicted_us),
+                    predicted_us=times.predicted_us,
+                    learnt_us=times.learnt_us,
+                    learnt_sd_us=times.learnt_sd_us,
+                    factor=rounded_value(row.us / times.predicted_us),
                     measured_us=rounded_value(row.us),
                 )
             )
 
-    def off(row: LearntRow) -> float:
+    def log_error(row: LearntRow) -> float:
         # relative to the device's overall factor
         return abs(math.log(row.factor / learnt.scale[row.device])) if row.factor else 0.0
 
@@ -420,7 +418,7 @@ def _learnt(worlds: SampledTimes, table: ProfileTable) -> Learnt:
     return Learnt(
         devices={name: rounded_value(value) for name, value in learnt.scale.items()},
         by_kind=_kinds(worlds, table),
-        worst=sorted(rows, key=off, reverse=True)[:WORST],
+        worst=sorted(rows, key=log_error, reverse=True)[:WORST],
         frame_us=rounded_value(extra["frame"]),
         transition_us=rounded_value(extra["transition"]),
         transfer_factor=rounded_value(extra["transfer"]),
@@ -443,18 +441,19 @@ def _kinds(worlds: SampledTimes, table: ProfileTable) -> list[LearntKind]:
                 kinds.setdefault((device, layer.kind), []).append(i)
     found = []
     for (device, kind), indices in sorted(kinds.items()):
+        # a kind counts as measured only if each of its layers was measured by itself
         times = [alone.get((device, layers[i].name)) for i in indices]
         known = [us for us in times if us is not None]
-        one = _sum(worlds, device, indices)
+        total = _sum(worlds, device, indices)
         found.append(
             LearntKind(
                 device=device,
                 kind=kind,
                 layers=len(indices),
-                predicted_us=one.predicted_us,
-                learnt_us=one.learnt_us,
-                learnt_sd_us=one.learnt_sd_us,
-                factor=one.factor,
+                predicted_us=total.predicted_us,
+                learnt_us=total.learnt_us,
+                learnt_sd_us=total.learnt_sd_us,
+                factor=total.factor,
                 measured_us=rounded_value(math.fsum(known)) if len(known) == len(times) else None,
             )
         )
@@ -487,17 +486,19 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
         profile: The file of the winner's times, already written.
         context: The starting plan's; it re-plans with the written sections as a check.
     """
-    winner = tuning.winner
+    winner, clock = tuning.winner, tuning.start_network.clock
     head = [
-        f"# What edgekit tune found ({tuning.request.objective}, {tuning.own.clock}), for",
+        f"# What edgekit tune found ({tuning.request.objective}, {clock}), for",
         f"# {config.path or config.file.name}",
         "# Not a complete configuration: in a copy of that one, replace",
         "# its sections of the same names with these.",
     ]
-    rewrite = _rewrite(config, winner.network)
+    rewrite = _network_section(config, winner.network)
     placement = config.file.placement.model_copy(update={"objective": tuning.request.objective})
     found = None
-    if tuning.own.clock == "board-measured":
+    # planning refuses a CPU's times as a profile: then there are only pins
+    if clock == "board-measured":
+        # layer_info belongs to the profile that this one replaces
         times = {"profile": str(profile.absolute()), "layer_info": None}
         found = _verified_placement(tuning, context, rewrite, placement.model_copy(update=times))
     if found is None:
@@ -519,7 +520,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
     return "\n".join([*head, yaml.safe_dump(sections, sort_keys=False)])
 
 
-def _rewrite(config: Config, network: str) -> RewriteSection | None:
+def _network_section(config: Config, network: str) -> RewriteSection | None:
     """Returns the section that fixes the network; None if there is only a single network."""
     if network == REWRITTEN:
         own: RewriteSection = config.file.rewrite
@@ -539,6 +540,7 @@ def _verified_placement(
             placement=given_keys(placement),
             rewrite=given_keys(rewrite) if rewrite else None,
         )
+        # the gate's FP16 layers are a result of the first build, not of the configuration
         again = keep_in_fp16(again, getattr(network, "fp16_by_gate", ()))
         same = model_digest(again) == network.model
         return placement if same and plan_signature(plan(again)) == winner.key else None
@@ -572,10 +574,11 @@ def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
     while left:
         name = left[0]
         start = _unique_prefix(name, others)
-        same = [one for one in left if start and one.startswith(start)]
+        same = [other for other in left if start and other.startswith(start)]
         if len(same) > 1:
+            # names of layers may contain [ and *
             found.append(glob.escape(start) + "*")
-            left = [one for one in left if one not in same]
+            left = [other for other in left if other not in same]
         else:
             found.append(glob.escape(name))
             left = left[1:]

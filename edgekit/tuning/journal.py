@@ -122,11 +122,16 @@ class TuningJournal:
             return
         elif path.exists():
             os.replace(path, path.with_name(f"{path.name}.old"))
+        # also a file of which only damaged lines are left: it begins anew
         if not self.entries:
             path.unlink(missing_ok=True)
             self._write(start)
         else:
-            self._end_line()
+            with path.open("rb+") as file:
+                file.seek(-1, os.SEEK_END)
+                # a last line that was cut off is ended, so that the next entry begins a new line
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
 
     def add(self, entry: JournalEntry) -> None:
         """Appends an entry and syncs the file to disk."""
@@ -135,17 +140,11 @@ class TuningJournal:
 
     def _write(self, line: JournalStart | JournalEntry) -> None:
         with self.path.open("a", encoding="utf-8") as file:
+            # without its last brace: the digest is put in as the last key
             body = json.dumps(line.to_json(), separators=(",", ":"))[:-1]
             file.write(f'{body}{_SUM}{_sum(body)}"}}\n')
             file.flush()
             os.fsync(file.fileno())
-
-    def _end_line(self) -> None:
-        """Ends a truncated last line, so that the next entry begins a new line."""
-        with self.path.open("rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
 
     def _lines(self) -> Iterator[JournalStart | JournalEntry]:
         try:

@@ -128,6 +128,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         UsageError: "tune.busy": another process (named in the message) tunes in the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    # append mode creates the file, but keeps the holder's name for the message
     with (folder / LOCK_NAME).open("a+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

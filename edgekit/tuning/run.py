@@ -78,6 +78,7 @@ def tune(
     check_output_folder(folder)
     known = [read_table(path) for path in tables]
     file = folder / "journal.jsonl"
+    # before anything is built: a budget of 0 only reports what an earlier tuning measured
     if request.budget_s == 0 and (anew or not file.exists()):
         raise nothing_known(str(folder))
     trial = trial_config(config, request.objective, folder)
@@ -86,9 +87,12 @@ def tune(
     measurer = BoardMeasurer(
         trial, folder / "build", used, keep=keep, on_note=on_note, progress=pulse, **settings
     )
+    # the lock first, so that it is released last: it also guards the trials' application, which the
+    # measurer removes when it exits
     with locked_folder(folder), pulse, measurer:
         began = time.monotonic()
         measurer.connect_board()
+        # before the first build, which takes minutes; the conditions need its plan
         notes = [check_network(table, measurer, measurer.other) for table in known]
         pulse.announce("the configuration's plan", "building it for the first board")
         start = measurer.start
@@ -98,6 +102,7 @@ def tune(
             file,
             json_digest(request.objective, measurer.identity),
             anew=anew,
+            # a command that measures nothing must not rename the journal of another tuning
             keeps=request.budget_s == 0,
         )
         tuning = Tuning(
@@ -115,6 +120,7 @@ def tune(
         ):
             tuning.notes.append("the bounds are for the board and are not applied to CPU times")
         tuning.run()
+        # before the files are written: trials that stay on the board are a note of the document
         measurer.clean()
         tuning.notes += measurer.notes
         return _write_results(config, tuning, folder, measurer)
@@ -140,6 +146,7 @@ def _write_results(config: Config, tuning: Tuning, folder: Path, measurer: Board
     }
     files = {key: str(folder / name) for key, name in names.items()}
     profile = Path(files["profile"])
+    # first, because the snippet is checked by planning with this file
     write_json(profile, tuning.table(tuning.winner.network).to_json())
     text = snippet(config, tuning, profile, measurer.first.context)
     Path(files["snippet"]).write_text(text, encoding="utf-8")

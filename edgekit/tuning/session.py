@@ -31,6 +31,7 @@ from edgekit.tuning.journal import (
     TuningJournal,
 )
 from edgekit.tuning.trials import (
+    LEAST_TURNS,
     UNITS,
     Duel,
     Trial,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from edgekit.placement.profiles.profile import ProfileTable
 
 
+# errors that every other plan would have too: they end the tuning instead of dropping a plan
 _FATAL = ("tune.no-power",)
 
 
@@ -101,7 +103,7 @@ class Tuning:
         self._spaces: dict[str, PlacementSpace] = {}
 
     @property
-    def own(self) -> TunedNetwork:
+    def start_network(self) -> TunedNetwork:
         """The starting plan's network."""
         return next(iter(self.networks.values()))
 
@@ -143,22 +145,23 @@ class Tuning:
 
     def measurement_conditions(self, network: str) -> dict[str, str]:
         """Returns the conditions of a network's measurements."""
-        plan, one = self.own.start, self.networks[network]
+        plan, tuned = self.start_network.start, self.networks[network]
         return {
-            "clock": one.clock,
+            "clock": tuned.clock,
             "power_mode": plan.power_mode,
-            "model": one.model,
+            "model": tuned.model,
             "precision": plan.precision,
             "tensorrt": plan.tensorrt,
             "board": plan.target,
-            "backend": one.backend,
+            "backend": tuned.backend,
         }
 
     def table(self, network: str) -> ProfileTable:
         """Returns a network's measurements as one table."""
-        one = self.networks[network]
-        able = {name: verdict.placeable for name, verdict in one.query.judgement.verdicts.items()}
-        tables = [table for table in self.tables if table.model == one.model]
+        tuned = self.networks[network]
+        verdicts = tuned.query.judgement.verdicts
+        able = {name: verdict.placeable for name, verdict in verdicts.items()}
+        tables = [table for table in self.tables if table.model == tuned.model]
         return profile_table(
             self._network_trials(network),
             self.space(network),
@@ -169,7 +172,7 @@ class Tuning:
 
     def sampled_times(self, network: str) -> SampledTimes:
         """Returns the samples of a network's learnt times."""
-        own, like = self.own.name, dict[str, float]()
+        own, like = self.start_network.name, dict[str, float]()
         if network != own:
             # same devices: how far their predictions are off is known already
             table = self.table(own)
@@ -193,6 +196,7 @@ class Tuning:
         """
         try:
             self.replay()
+            # notes up to here are of this command; later ones belong to the tuning and its journal
             earlier = len(self.notes)
             self._measure_first_plans()
             while not self._is_over() and (found := self._choose()) is not None:
@@ -202,9 +206,11 @@ class Tuning:
         except KeyboardInterrupt:
             self.status, self.why = "interrupted", "it was interrupted"
             self._announce("interrupted", "removing the trials from the board")
+            # nothing is measured, so there is no result to write
             if not self.trials or not self.first.runs:
                 raise
-            self._proven()
+            # finished turns may already prove a plan
+            self._adopt_proven_plan()
 
     # the journal
 
@@ -222,10 +228,12 @@ class Tuning:
                         entry.origin,
                         entry.why,
                         (expected[0], expected[1]) if expected else None,
-                        self.own.name if entry.form is None else entry.form,
+                        # older journals know a single network
+                        self.start_network.name if entry.form is None else entry.form,
                     )
                 )
                 continue
+            # only `_record_end` reads it
             if isinstance(entry, TuningEnded):
                 continue
             # if a number was begun twice, the last begin was measured
@@ -234,10 +242,13 @@ class Tuning:
                 continue  # its first line is damaged
             if isinstance(entry, PlanDropped):
                 trial.dropped = entry.why
+            # a killed process may have begun this number with another plan; older journals have no
+            # key
             elif entry.key in (None, trial.key):
                 trial.runs.append(entry)
             else:
                 continue
+            # entries have the running total of all processes
             self._spent_s = max(self._spent_s, entry.spent_s)
         for name in {trial.network for trial in self.trials} & set(self._others):
             self._add_other_network(name, "plans of the network {} are ignored: {}")
@@ -287,10 +298,11 @@ class Tuning:
     # the search
 
     def _measure_first_plans(self) -> None:
-        own = self.own
+        own = self.start_network
         if not self.trials:
             if self.request.budget_s == 0:
                 raise nothing_known()
+            # must: without the starting plan there is nothing to compare with
             self._attempt(own.start, own.name, "start", "the configuration's plan", must=True)
             self._warn_of_budget()
         for name in list(self._others):
@@ -318,6 +330,7 @@ class Tuning:
         """Adds the other network to the tuning if it can be built; else adds a note."""
         other = self._others.pop(name)
         try:
+            # both are computed on first use, and raise here
             _ = other.start, other.query
         except EdgekitError as error:
             self.notes.append(note.format(name, error.message))
@@ -332,7 +345,7 @@ class Tuning:
             self.status = "rounds"
             self.why = f"stopped by --rounds {self.request.rounds}"
         elif budget is not None:
-            # time for another plan, and for the turns at the end
+            # time for another plan, and for the turns at the end, each of two plans
             spent, turns = self.seconds, 2 * self.request.turns * self.again_s
             if budget - spent < self._longest_s + turns:
                 at_end = f" and the comparison at the end (about {turns:.0f} s)" if turns else ""
@@ -371,21 +384,28 @@ class Tuning:
         enough = limit * (1 - self.request.tolerance)
         found: list[tuple[Candidate, str]] = []
         promising: list[tuple[Candidate, str]] = []
+        # a network whose best predicted plan could not be measured is left out
         worlds = {
             name: self.sampled_times(name)
             for name in self.networks
-            if name == self.own.name or any(trial.runs for trial in self._network_trials(name))
+            if name == self.start_network.name
+            or any(trial.runs for trial in self._network_trials(name))
         }
         # if no optimum can be better, another plan may still be
-        for step in (optimal_plans, lambda one: neighbour_plans(one, best.plan, len(self.trials))):
-            for name, one in worlds.items():
+        for step in (
+            optimal_plans,
+            lambda samples: neighbour_plans(samples, best.plan, len(self.trials)),
+        ):
+            for name, samples in worlds.items():
                 if step is optimal_plans or name == best.network:
                     known = {trial.key for trial in self._network_trials(name)}
-                    found += [(c, name) for c in candidates(one, known, step(one))]
+                    found += [(c, name) for c in candidates(samples, known, step(samples))]
+            # the lowest cost in any world, not the expected one: a much faster layer can hide in a
+            # measured sum, and the search then ended too early
             promising = [pair for pair in found if pair[0].low < enough]
             if promising:
                 break
-        self.bound = min((one.low for one, _ in found), default=limit)
+        self.bound = min((candidate.low for candidate, _ in found), default=limit)
         if not promising:
             self.status = "converged"
             self.why = (
@@ -403,19 +423,21 @@ class Tuning:
 
         def promise(pair: tuple[Candidate, str]) -> tuple[bool, tuple[float, float], float]:
             # a plan that shares a loadable with a failed plan likely fails, too
-            one = pair[0]
-            return not suspects & _loadables(one.plan), one.gain(limit), -one.expected
+            candidate = pair[0]
+            builds = not suspects & _loadables(candidate.plan)
+            return builds, candidate.gain(limit), -candidate.expected
 
         return max(promising, key=promise)
 
-    def _attempt_candidate(self, one: Candidate, network: str) -> None:
+    def _attempt_candidate(self, candidate: Candidate, network: str) -> None:
         unit = UNITS[self.request.objective]
         mean, low = (
             readable_value(in_objective_unit(cost, self.request.objective), unit)
-            for cost in (one.expected, one.low)
+            for cost in (candidate.expected, candidate.low)
         )
-        why = f"expected {mean}" + (f", at best {low}" if one.low > 0 else "")
-        self._attempt(one.plan, network, "search", why, (one.expected, one.deviation))
+        why = f"expected {mean}" + (f", at best {low}" if candidate.low > 0 else "")
+        expected = candidate.expected, candidate.deviation
+        self._attempt(candidate.plan, network, "search", why, expected)
 
     def _attempt(
         self,
@@ -427,7 +449,7 @@ class Tuning:
         *,
         must: bool = False,
     ) -> None:
-        number = 1 + max((one.number for one in self.trials), default=0)
+        number = 1 + max((trial.number for trial in self.trials), default=0)
         trial = Trial(number, plan, plan_signature(plan), origin, why, expected, network)
         self._record(
             TrialBegun(
@@ -457,9 +479,8 @@ class Tuning:
     def _measure(self, trial: Trial, turn: int | None = None) -> None:
         """Measures a plan again, as its part of a turn if ``turn`` is given."""
         document = self.networks[trial.network].measure(trial.plan)
-        frame_cost(
-            document, self.request.objective, trial.plan
-        )  # raises if the measurement lacks the objective
+        # raises if the objective was not measured: the journal has only runs with a cost
+        frame_cost(document, self.request.objective, trial.plan)
         measured = PlanMeasured(
             event="run",
             number=trial.number,
@@ -473,8 +494,9 @@ class Tuning:
         self._record(measured)
 
     def _check_bounds(self, trial: Trial) -> None:
-        if trial.runs and self.own.clock == "board-measured":
-            bounds = self.own.query.options.bounds
+        # bounds are microseconds of the board
+        if trial.runs and self.start_network.clock == "board-measured":
+            bounds = self.start_network.query.options.bounds
             trial.breaks = broken_bounds(trial.runs[-1].run, bounds, trial.plan)
 
     # The turns of the first and the best plan. A measured turn is permanent, also in a command that
@@ -487,16 +509,17 @@ class Tuning:
             if first.breaks and not best.breaks:
                 self.notes.append(f"the starting plan exceeds a bound: {first.breaks[0]}")
             self._measure_turns(best)
-        if self._proven():
+        if self._adopt_proven_plan():
             return
+        # a plan within the bounds needs no proof against a starting plan that exceeds them
         wins = bool(first.breaks and not best.breaks)
         # the newest turn's plan: its turns may have made the first plan the best
-        tried = [trial for trial in self.trials if self._pairs(trial)]
+        tried = [trial for trial in self.trials if self._paired_costs(trial)]
         newest = max(
             tried, key=lambda trial: max(trial.turns(self.request.objective)), default=best
         )
-        other = best if wins or self._pairs(best) else newest
-        found = self._duel(other)
+        other = best if wins or self._paired_costs(best) else newest
+        found = self._compare_in_turns(other)
         self.duel = found.model_copy(update={"winner": (best if wins else first).number})
         if not wins and other is not first:
             turns = found.turns
@@ -504,7 +527,7 @@ class Tuning:
                 f"{other.name} looked better than the starting plan, but "
                 + (
                     f"{turns} turns are too few for a proof"
-                    if turns < 5
+                    if turns < LEAST_TURNS
                     else "was not better when measured in turns"
                 )
                 + "; the starting plan stays"
@@ -514,14 +537,17 @@ class Tuning:
         """Measures the missing turns as far as the budget allows."""
         first, request = self.first, self.request
         took = 2 * self.again_s
-        for turn in range(len(self._pairs(best)), request.turns):
+        for turn in range(len(self._paired_costs(best)), request.turns):
             before = self.seconds
             if request.budget_s is not None and request.budget_s - before < took:
                 self.notes.append(f"the budget ended after {turn} of {request.turns} turns")
                 return
             self._announce(f"turn {turn + 1} of {request.turns}: {first.name} and {best.name}", "")
+            # one numbering for all challengers: the first plan's cost of a turn is found by the
+            # number
             number = 1 + max(run.turn or 0 for t in self.trials for run in t.runs)
             try:
+                # the order alternates, so that a board that heats up favours neither plan
                 for trial in (first, best) if turn % 2 == 0 else (best, first):
                     self._measure(trial, number)
             except EnvironmentLack:
@@ -531,7 +557,7 @@ class Tuning:
                 return
             took = max(took, self.seconds - before)
 
-    def _pairs(self, trial: Trial) -> list[tuple[float, float]]:
+    def _paired_costs(self, trial: Trial) -> list[tuple[float, float]]:
         """Returns the costs of a plan and of the first plan in all their turns."""
         if trial is self.first:
             return []
@@ -539,19 +565,19 @@ class Tuning:
         ours = trial.turns(self.request.objective)
         return [(cost, theirs[turn]) for turn, cost in ours.items() if turn in theirs]
 
-    def _duel(self, trial: Trial) -> Duel:
+    def _compare_in_turns(self, trial: Trial) -> Duel:
         """Returns a plan's comparison with the first plan over all their turns."""
-        pairs = self._pairs(trial)
-        ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+        pairs = self._paired_costs(trial)
+        ours, theirs = [own for own, _ in pairs], [other for _, other in pairs]
         found = relative_gain(ours, theirs, seed=self.request.seed)
         return found.model_copy(update={"challenger": trial.number})
 
-    def _proven(self) -> bool:
+    def _adopt_proven_plan(self) -> bool:
         """Sets ``duel`` to the plan proven best in turns; returns False if there is none."""
-        found = [self._duel(t) for t in self.trials if t is not self.first and t.counts]
-        proven = [one for one in found if one.better]
+        found = [self._compare_in_turns(t) for t in self.trials if t is not self.first and t.counts]
+        proven = [duel for duel in found if duel.better]
         if proven:
-            best = max(proven, key=lambda one: one.fraction)
+            best = max(proven, key=lambda duel: duel.fraction)
             self.duel = best.model_copy(update={"winner": best.challenger})
         return bool(proven)
 

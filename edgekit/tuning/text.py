@@ -69,6 +69,7 @@ def _better(document: Tuned, unit: str) -> str:
             f"{readable_value(document.start.measured, unit)}; not proven: the two "
             "plans were not measured in alternation."
         )
+    # turns compare costs: a throughput by the time per frame
     less = "less time per frame" if document.objective == "throughput" else "less"
     return (
         f"{better}: {readable_value(turns.ours, unit)}, the starting plan "

@@ -50,6 +50,9 @@ REWRITTEN, ORIGINAL = "rewritten", "as it came"
 ORIGINAL_SECTION = RewriteSection(enable="none", disable=[], allow_approx=[], always=False)
 """``rewrite`` section of a configuration that keeps the original network."""
 LEAST_SPREAD = 0.005
+"""Least relative deviation of a measured time, also that of a single run."""
+LEAST_TURNS = 5
+"""Turns that a proof needs: five wins in a row have a probability of 1 in 32."""
 UNITS = {
     "latency": "us",
     "throughput": "frames/s",
@@ -58,6 +61,7 @@ UNITS = {
     "gpu_time": "us",
 }
 _MOST_SAMPLES = 4000
+"""Frames of a run in the journal."""
 _DIGITS = 6
 _JOURNAL_KEYS = (
     "backend",
@@ -90,7 +94,9 @@ a normal error. With 1.0 in all worlds tuning ended too early on 12 of 100 simul
 2.4 to 19 % above the best; with 3.0 in these on none of 50.
 """
 _WATTS_ERROR = 0.7
+"""Prior deviation of measured over predicted energy."""
 LEAST_FACTOR = 0.05
+"""Least sampled factor: a normal error may be below 0, a time or an energy not."""
 
 
 @dataclass(frozen=True)
@@ -260,8 +266,10 @@ def _deviation(values: Sequence[float]) -> float:
     middle = median(values)
     if len(values) < 2:
         return LEAST_SPREAD * middle
-    apart = 1.4826 * median([abs(value - middle) for value in values])
-    return max(LEAST_SPREAD * middle, apart / math.sqrt(len(values)))
+    # 1.4826 times the median absolute deviation is a normal error's standard deviation; unlike
+    # that, a single disturbed run hardly changes it
+    spread = 1.4826 * median([abs(value - middle) for value in values])
+    return max(LEAST_SPREAD * middle, spread / math.sqrt(len(values)))
 
 
 def profile_table(
@@ -322,7 +330,9 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
         )
         for (lane, index), (device, layers, us, _) in segments.items()
     ]
+    # segments have their medians over all runs; the nodes within them are the last run's
     rows = _profiled(last.run, merged, trial.plan)
+    # not by core: `match_rows` knows device classes only
     by_layers = {(device != "GPU", layers): sd for device, layers, _, sd in segments.values()}
     formats = {
         frozenset(loadable.layers): dict(loadable.formats) for loadable in trial.plan.loadables
@@ -330,6 +340,7 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
     groups = match_rows(Profile("bench", "", rows), space.network, able).groups
     for group in groups:
         names = [space.network.layers[i].name for i in group.layers]
+        # a row within a segment was measured in one run only: 3 % is assumed
         spread = by_layers.get((group.device != "GPU", tuple(names)), 0.03 * group.row.us)
         found.append(
             LayerRow(
@@ -447,6 +458,7 @@ def compact_measurement(document: Bench) -> Bench:
     }
     samples = document.samples_ms or []
     step = max(1, math.ceil(len(samples) / _MOST_SAMPLES))
+    # evenly over the run, so that a drift remains visible
     return Bench(schema=document.schema_, **retained, samples_ms=samples[::step])
 
 
@@ -487,13 +499,13 @@ def relative_gain(
         return Duel(
             ours=None, theirs=None, fraction=0.0, low=None, high=None, turns=0, better=False
         )
+    # the same draws for both: the two costs of a turn stay a pair
     which = np.random.default_rng(seed).integers(0, len(a), (rounds, len(a)))
     drawn = _relative_gain(np.median(a[which], axis=1), np.median(b[which], axis=1))
     low, high = (float(x) for x in np.quantile(drawn, (0.025, 0.975)))
     wins = int((a < b).sum())
     middle = np.median(a), np.median(b)
-    # a single turn may be chance; five in a row have a probability of 1 in 32
-    sure = len(a) >= 5 and low > 0 and wins >= 0.9 * len(a)
+    sure = len(a) >= LEAST_TURNS and low > 0 and wins >= 0.9 * len(a)
     return Duel(
         ours=float(middle[0]),
         theirs=float(middle[1]),
@@ -581,19 +593,22 @@ def learn(
         like: By device class, the error of the predictions for another network.
         seed: Seed of the samples.
     """
+    # other worlds after each trial, but the same ones when the tuning is continued
     random = np.random.default_rng([seed, len(trials)])
     learnt = estimate_from_table(space, table, like)
     doubts = [1.0] * LIKELY + [DOUBT] * FAR
+    # world 0 is the likeliest; the documents' learnt times come from it
     logs = np.array([learnt.mean, *(learnt.sample(random, doubt) for doubt in doubts)])
+    # reversed, so that a class has its first core's watts
     cores = {device_class(device): device for device in reversed(space.devices)}
     watts = {name: space.model.watts(device) for name, device in cores.items()}
     energy = _energy_factors(trials, watts, random) if objective == "energy" else {}
-    one = np.ones(len(logs))
-    worlds = SampledTimes(space, learnt, objective, logs, one, one, energy, watts)
-    return worlds if objective == "latency" else _whole_plans(worlds, trials, random)
+    unity = np.ones(len(logs))
+    worlds = SampledTimes(space, learnt, objective, logs, unity, unity, energy, watts)
+    return worlds if objective == "latency" else _with_plan_factors(worlds, trials, random)
 
 
-def _whole_plans(
+def _with_plan_factors(
     worlds: SampledTimes, trials: Sequence[Trial], random: np.random.Generator
 ) -> SampledTimes:
     """Returns the worlds with the factors that only whole plans show.
@@ -609,17 +624,20 @@ def _whole_plans(
         ratios = []
         for trial in trials:
             several = len({layer.device for layer in trial.plan.layers}) > 1
+            # only a pipelined plan on several devices shows how they slow each other
             if not trial.runs or (together and not (several and trial.runs[-1].run.pipelined)):
                 continue
             costs = way.busiest(trial.plan) if together else way.costs(trial.plan)
             cost = trial.cost(worlds.objective)
             if costs[0] > 0 and cost > 0:
                 ratios.append((math.log(cost / costs[0]), float(np.std(np.log(costs)))))
+        # a slowdown that all plans share is `together`'s; `moving` explains only how they differ
         center = sum(ratio for ratio, _ in ratios) / len(ratios) if together and ratios else 0.0
         misfits.append(sum(((ratio - center) / math.hypot(FIT, sd)) ** 2 for ratio, sd in ratios))
-        factors.append(_factor([math.exp(ratio) for ratio, _ in ratios] if together else []))
+        factors.append(_slowdown([math.exp(ratio) for ratio, _ in ratios] if together else []))
     likely = np.exp((min(misfits) - np.array(misfits)) / 2)
     which = random.choice(len(MOVING), len(worlds.logs), p=likely / likely.sum())
+    # world 0 stays the likeliest, without noise
     which[0] = int(likely.argmax())
     means, deviations = np.array(factors)[which].T
     noise = random.standard_normal(len(which))
@@ -628,11 +646,12 @@ def _whole_plans(
     return replace(worlds, moving=np.array(MOVING)[which], together=factor)
 
 
-def _factor(ratios: Sequence[float]) -> tuple[float, float]:
+def _slowdown(ratios: Sequence[float]) -> tuple[float, float]:
     """Returns mean and deviation of the factor by which working together slows."""
     if not ratios:
         return TOGETHER
     mean = float(np.mean(ratios))
+    # a single plan does not show how the factor varies
     return mean, TOGETHER[1] if len(ratios) < 2 else max(STEADY, float(np.std(ratios)))
 
 
@@ -659,9 +678,11 @@ def _energy_factors(
                 ]
             )
             measured.append(trial.cost("energy"))
+    # prior: the predicted energy is right, give or take `_WATTS_ERROR`
     precision, mean = np.eye(len(watts)) / _WATTS_ERROR**2, np.ones(len(watts))
     if rows:
         a, b = np.array(rows), np.array(measured)
+        # a measured energy is taken as exact to 3 %
         noise = (0.03 * b.mean()) ** 2
         right = a.T @ b / noise + precision @ mean
         precision = a.T @ a / noise + precision

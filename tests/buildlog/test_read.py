@@ -95,3 +95,12 @@ def test_one_endless_line_is_cut(tmp_path: Path, piece: str) -> None:
     assert "x" in [f.layer for f in read_log(file).fallbacks]
     # what is quadratic in a line takes ten seconds and more
     assert time.process_time() - began < 1.5
+
+
+def test_lines_are_counted_if_a_chunk_ends_within_a_line_end(tmp_path: Path) -> None:
+    """The next chunk began with a line feed, which was counted as an empty line."""
+    path = tmp_path / "windows.log"
+    first = "[V] [TRT] " + "x" * ((1 << 20) - 11)
+    path.write_bytes(f"{first}\r\n{text(NAME)}".encode())
+    assert path.read_bytes()[(1 << 20) - 1 : (1 << 20) + 1] == b"\r\n"
+    assert read_log(path).lines == 1 + len(text(NAME).splitlines())

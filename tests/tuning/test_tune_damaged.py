@@ -75,7 +75,7 @@ def done(net: Network, tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 def again(done: Tuning, path: Path) -> Tuning:
     """Carries on as far as its document, without a measurement."""
-    tuning = Tuning([done.own], done.request, TuningJournal(path, "same"))
+    tuning = Tuning([done.start_network], done.request, TuningJournal(path, "same"))
     tuning.replay()
     assert 0 <= tuning.seconds < float("inf")
     if tuning.trials:
@@ -142,7 +142,7 @@ def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObje
         known = read_table(path).document
         merged = merge_tables([own, known])
         table_evidence(merged, tuning.space("").index, 1.0)
-        fresh = Tuning([tuning.own], tuning.request, tables=[known])
+        fresh = Tuning([tuning.start_network], tuning.request, tables=[known])
         fresh.trials = tuning.trials
         assert fresh.sampled_times("").learnt.mean.max() < 99
         tune_document(fresh, name="x", files={})

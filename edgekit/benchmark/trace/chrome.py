@@ -284,6 +284,7 @@ class TraceProcess:
                 name=name,
                 cat="flow",
                 ph="s",
+                # no two processes of a file may use the same id
                 id=self._flows + (self.pid << 32),
                 ts=at / 1000,
                 pid=self.pid,
@@ -325,6 +326,7 @@ class TraceProcess:
     def _tid(self, track: str) -> int:
         if track not in self._tracks:
             self._tracks.append(track)
+        # 0 is for the counters, which belong to no track
         return self._tracks.index(track) + 1
 
 
@@ -515,6 +517,7 @@ def event_faults(at: str, event: object) -> list[str]:
         faults.append(f"{at}.ph is {phase!r}, not one of {', '.join(PHASES)}")
     if not isinstance(event.get("name"), str) or not event.get("name"):
         faults.append(f"{at}.name is no text")
+    # not isinstance: JSON's true is an int in Python
     faults += [
         f"{at}.{key} is no whole number"
         for key in ("pid", "tid")
@@ -618,6 +621,7 @@ def _is_sound_slice(event: TraceEvent) -> bool:
         and event.name != ""
         and 0 <= event.ts <= _LATEST_US
         and 0 <= event.dur <= _LATEST_US
+        # the class has a default for events without a duration
         and "dur" in event.model_fields_set
     )
 

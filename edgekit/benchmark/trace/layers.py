@@ -87,12 +87,13 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
 
     def find(name: str) -> EventArgs | None:
         if name not in known:
+            # an export may have millions of names
             if len(known) >= 1 << 14:
                 known.clear()
-            known[name] = _found(name)
+            known[name] = match_layers(name)
         return known[name]
 
-    def _found(name: str) -> EventArgs | None:
+    def match_layers(name: str) -> EventArgs | None:
         if name in place:
             return layer_args(layers[place[name]])
         match = _FOREIGN.match(name)
@@ -105,6 +106,7 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
             members = [
                 layer
                 for layer in layers[min(numbers) : max(numbers) + 1]
+                # layers in between may run on other devices at the same time
                 if layer.segment == first.segment
             ]
         else:
@@ -150,6 +152,7 @@ class Owners:
     """
 
     def __init__(self, plan: Plan | None, network: Network | None, lane: int) -> None:
+        # a lane of a measurement is a plan of a mix
         share = plan.plans[lane] if plan and lane < len(plan.plans) else plan
         layers = share.layers if share else ()
         by_name = {layer.name: layer for layer in layers}
@@ -197,17 +200,9 @@ def layer_slices(
 ) -> list[LayerSlice]:
     """Places a run's layers; adjacent nodes of the same layer are merged.
 
-    Layers were timed in separate runs under the profiler, which slows them: they are placed from
-    the run's start in running order, scaled down together if they exceed the run.
-
     A hybrid engine is a segment on two devices. Its loadables are the DLA's, including the wait
     that the profiler shows after them (as in ``edgekit.placement``); its other layers, and the
-    reformats and copies for the DLA, are the GPU's. Together they fill the whole run, since one
-    device is always busy.
-
-    Nodes that edgekit adds at a segment's border (quantising or casting the input) are named after
-    the tensor, which another segment's layer wrote. They run in this segment, on its device: they
-    are border conversions of this segment, not time of that layer.
+    reformats and copies for the DLA, are the GPU's.
 
     Args:
         run: The device's run.
@@ -220,10 +215,12 @@ def layer_slices(
     total = sum(node.us for node in nodes)
     scale = run.duration_us / total if total > 0 else 1.0
     if board and run.device != "GPU":
-        groups = list(_hybrid(run, nodes, owners))
+        # they fill the whole run, since one of the two devices is always busy
+        groups = list(_hybrid_groups(run, nodes, owners))
     else:
+        # layers were timed in separate runs under the profiler, which slows them
         scale = min(1.0, scale)
-        groups = list(_grouped(run, nodes, owners, within))
+        groups = list(_layer_groups(run, nodes, owners, within))
     found = []
     end, elapsed = nanoseconds(run.start_us + run.duration_us), run.start_us
     for name, us, args in groups:
@@ -239,7 +236,9 @@ def device_parts(
 ) -> Iterator[tuple[str, int, int, list[LayerSlice]]]:
     """Yields device, start and end of a run's parts by device, each with its layers."""
     start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
-    parts = [(device, list(members)) for device, members in groupby(layers, lambda one: one.device)]
+    parts = [
+        (device, list(members)) for device, members in groupby(layers, lambda layer: layer.device)
+    ]
     if len(parts) < 2:
         yield (parts[0][0] if parts else run.device), start, end, list(layers)
         return
@@ -247,7 +246,7 @@ def device_parts(
         yield device, members[0].start, members[-1].end, members
 
 
-def _grouped(
+def _layer_groups(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
 ) -> Iterator[tuple[str, float, EventArgs]]:
     groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
@@ -264,6 +263,7 @@ def _grouped(
             args = owners.fused(members[0].node or "node")
             name = _node_text(members[0])
         elif converts:
+            # named after another segment's tensor, but run here: not time of that tensor's layer;
             # a quantisation ends in casts for its readers
             verb = next(
                 (verb for op, verb in _VERBS.items() if any(n.op == op for n in members)), "convert"
@@ -289,7 +289,7 @@ def _node_text(node: NodeTime) -> str:
     return f"convert {tensor}" if "#" in node.node else node.node or "node"
 
 
-def _hybrid(
+def _hybrid_groups(
     run: MeasuredRun, nodes: Sequence[NodeTime], owners: Owners
 ) -> Iterator[tuple[str, float, EventArgs]]:
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
@@ -304,9 +304,7 @@ def _hybrid(
 def profile_process(
     profile: Profile, *, pid: int, dla_cores: int, core: int = 0, linked: Linked | None = None
 ) -> TraceProcess:
-    """Makes the process of a profile.
-
-    A profiler's layer times as a frame of a trace, with the DLA's wait on the DLA's track.
+    """Returns a profiler's layer times as a frame, with the DLA's wait on the DLA's track.
 
     A profile has durations and an order but no starts: its layers are placed one after the other
     from 0. A build log has no inference, only timed tactics. The first "... from nvm" of an
@@ -332,7 +330,7 @@ def profile_process(
     process.label, frame = _WORDS.get(profile.kind, _PROFILED)
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
-    for row, category in sorted(shown, key=lambda one: one[0].place):
+    for row, category in sorted(shown, key=lambda item: item[0].place):
         found = map(linked, (row.name, *row.layers)) if linked else ()
         args = next(filter(None, found), EventArgs())
         device = args.device or row.device or ""

@@ -66,6 +66,7 @@ def _add(process: TraceProcess, samples: list[Sample], zero_s: float) -> None:
         at = nanoseconds(1e6 * (float(sample.t_s) - zero_s))
         values = dict(_values(sample))
         if at < 0:
+            # a counter keeps its value until its next sample
             before |= values
             continue
         if not begun and at > 0:

@@ -128,6 +128,7 @@ def ranges(export: Export) -> Iterator[NsysSpan]:
         "NVTX_EVENTS", columns, "start, end DESC"
     ):
         words = text if isinstance(text, str) and text else export.text(text_id)
+        # this row only names a domain, to which ranges refer by its number
         if kind == _DOMAIN_TYPE and len(domains) < 1 << 12:
             domains[_int_or_zero(domain)] = words
         if kind not in _RANGE_TYPES + _MARK_TYPES:
@@ -313,6 +314,7 @@ class NsysSource:
         )
         self.matched: set[str] = set()
         self._tracks: dict[str, tuple[int, list[int]]] = {}  # by name: number, ends of open slices
+        # without this column work is linked with its launch by the correlation ID alone
         self._owned = any("globalPid" in columns for columns in export.tables.values())
         self._calls: OrderedDict[tuple[int, int], _LaunchCall] = OrderedDict()
         self._open: dict[tuple[int, int], list[NsysSpan]] = {}
@@ -370,6 +372,7 @@ class NsysSource:
             stack = self._open.setdefault(span.place, [])
             while stack and stack[-1].end <= span.start:
                 stack.pop()
+            # ranges that never end must not fill the memory
             if len(stack) < 256 and len(self._open) < _THREADS:
                 stack.append(span)
         tid = self._tid(_thread(span), span.start, span.end, mark=mark)
@@ -379,15 +382,20 @@ class NsysSource:
         tid = self._tid(_thread(span), span.start, span.end)
         if span.link:
             owner = span.place[0] if self._owned else 0
-            self._calls[owner, span.link] = _LaunchCall(tid, span.start, self._around(span))
+            self._calls[owner, span.link] = _LaunchCall(
+                tid, span.start, self._enclosing_layer(span)
+            )
             if len(self._calls) > _CALLS:
+                # the oldest launch: without work it gets no arrow
                 self._calls.popitem(last=False)
         return self._line(span, tid, "api", "", ())
 
-    def _around(self, span: NsysSpan) -> str:
+    def _enclosing_layer(self, span: NsysSpan) -> str:
         """Returns the innermost range around a call that is a TensorRT layer."""
         for around in reversed(self._open.get(span.place, ())):
             if around.end > span.start and around.group in self._words.domains:
+                # innermost in TensorRT's domain: in ExecutionContext::enqueue itself no layer is
+                # known
                 layer = _SEQUENCE.sub("", around.name)
                 return "" if layer.startswith(self._words.not_layers) else layer
         return ""
@@ -433,7 +441,7 @@ class NsysSource:
 
         def values() -> EventArgs:
             known = (self._layer(layer) if layer else None) or EventArgs()
-            own = {key: one for key, one in detail if key not in known.model_fields_set}
+            own = {key: value for key, value in detail if key not in known.model_fields_set}
             return known.model_copy(update=own)
 
         args = self._lines.args((layer, detail), values)

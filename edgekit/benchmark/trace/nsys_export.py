@@ -89,8 +89,6 @@ def _file() -> NsysFile:
 class Export:
     """An open export; the caller must close it.
 
-    The work that a file can cause is bounded by its size: a damaged file's pages may form cycles.
-
     Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
     lazily, therefore not every table described below might be present"); every column is optional.
 
@@ -209,9 +207,12 @@ def open_export(path: str | Path) -> Export:
 
 
 def _connect(path: Path, size: int) -> sqlite3.Connection:
+    # immutable: no lock, and no journal beside a file that may be in a read-only folder
     uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    # texts of a damaged file may not be UTF-8
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    # pages of a damaged file may form cycles: without a budget a query would never end
     left = _OPERATIONS + _PER_BYTE * size
 
     def spent() -> int:
@@ -226,6 +227,7 @@ def _connect(path: Path, size: int) -> sqlite3.Connection:
 def _read_tables(export: Export) -> None:
     """Finds the tables with rows, and the export's metadata."""
     query = export._query
+    # no views: their queries are the file's, not ours
     for (name,) in list(query("SELECT name FROM sqlite_master WHERE type = 'table'")):
         if next(query(f'SELECT 1 FROM "{name}" LIMIT 1'), None) is not None:
             columns = query(f'PRAGMA table_info("{name}")')

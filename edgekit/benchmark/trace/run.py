@@ -69,9 +69,10 @@ def _kernels(
     head_of = {name: name for name in heads}
     near = _neighbours(slot, network)
     free = [step.name for step in slot.steps if step.kind == "layer" and step.name not in head_of]
+    # forwards for layers behind a timed layer, backwards for those before it
     for names in (free, free[::-1]):
         for name in names:
-            found = next((head_of[one] for one in near.get(name, ()) if one in head_of), "")
+            found = next((head_of[other] for other in near.get(name, ()) if other in head_of), "")
             if name not in head_of and found:
                 head_of[name] = found
     before = heads[0] if heads else ""
@@ -101,12 +102,12 @@ def _neighbours(slot: PredictedSlot, network: Network | None) -> dict[str, list[
     for layer in network.layers:
         if layer.name in inside:
             before = [makers[tensor].name for tensor in layer.inputs if tensor in makers]
-            after = [one.name for tensor in layer.outputs for one in readers.get(tensor, ())]
+            after = [reader.name for tensor in layer.outputs for reader in readers.get(tensor, ())]
             found[layer.name] = [name for name in (*before, *after) if name in inside]
     return found
 
 
-def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProcess:
+def _predicted_process(plan: Plan, network: Network | None, dla_cores: int) -> TraceProcess:
     name = f"predicted for {plan.target} {plan.power_mode}".rstrip()
     process = TraceProcess(PREDICTED_PID, name, PREDICTED, dla_cores)
     last = 0
@@ -130,6 +131,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
         )
         elapsed = slot.start_us
         for kind, layers, name, us in _kernels(slot, network):
+            # the sum of rounded times may pass the segment's end, and slices must nest
             begin, elapsed = min(nanoseconds(elapsed), end), elapsed + us
             stop = min(nanoseconds(elapsed), end)
             args = EventArgs(segment=slot.segment, device=slot.device)
@@ -155,7 +157,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
     return process
 
 
-def _measured(
+def _add_measured_runs(
     process: TraceProcess,
     shown: tuple[MeasuredRun, ...],
     measurement: Measurement,
@@ -229,6 +231,7 @@ def measured_processes(
     known: dict[int, Owners] = {}
 
     def owners(lane: int) -> Owners:
+        # once for each plan: it maps all nodes and tensors
         if lane not in known:
             known[lane] = Owners(plan, network, lane)
         return known[lane]
@@ -239,7 +242,7 @@ def measured_processes(
     alone = tuple(run.later(early) for run in own)
     process = TraceProcess(MEASURED_PID, f"measured on {place}", clock, dla_cores)
     process.label = "edgekit_device's clock"
-    _measured(process, alone, measurement, owners)
+    _add_measured_runs(process, alone, measurement, owners)
     for copy in moved:
         begin = nanoseconds(copy.start_us + early)
         track = process.free_track("copies", begin)
@@ -257,6 +260,7 @@ def measured_processes(
         measurement.monitor,
         pid=MONITOR_PID,
         clock=clock,
+        # the trace's 0 is `early` microseconds before the first shown frame
         shown_s=None if started is None else started - early / 1e6,
     )
     in_flight = runs_in_flight(measurement)
@@ -270,7 +274,7 @@ def measured_processes(
         pipelined.label = "edgekit_device's clock, restarted: measured after the single frames"
     later = 0.0 if after is None else early + after
     in_flight = tuple(run.later(later) for run in in_flight)
-    _measured(pipelined, in_flight, measurement, owners)
+    _add_measured_runs(pipelined, in_flight, measurement, owners)
     first = min(nanoseconds(run.call_us[0]) for run in in_flight)
     last = max(nanoseconds(run.call_us[1]) for run in in_flight)
     frames = len({run.frame for run in in_flight})
@@ -315,13 +319,14 @@ def trace_document(
     if measurement is not None:
         processes += measured_processes(plan, measurement, dla_cores, network)
     if plan is not None:
-        processes.append(_predicted(plan, network, dla_cores))
+        processes.append(_predicted_process(plan, network, dla_cores))
     metadata: list[TraceEvent] = []
     slices: list[SortedEvent] = []
     for process in processes:
         named, own = process.finish()
         metadata += named
         slices += own
+    # without the event itself, which has no order
     slices.sort(key=lambda item: item[:4])
     module = layer_modules(network)
     return Trace(

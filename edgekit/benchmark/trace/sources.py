@@ -49,8 +49,6 @@ from edgekit.errors import DataError
 from edgekit.files import read_file, write_atomically
 from edgekit_device.benchmark.measurement import Measurement
 
-# Several measurements as a single timeline: alignment of their clocks, and the common file.
-#
 # Each source has a clock with its own zero. If two sources know the wall-clock time of their zero,
 # and their times overlap, both are placed by it; every other source begins at 0, which is reported
 # in its process's label and in ``otherData``. No source is placed by guessing.
@@ -62,7 +60,6 @@ _BATCH = 1000
 #: Most events of a trace; further events are only counted.
 MOST_EVENTS = 5_000_000
 
-# process numbers of a source, whose processes share its clock
 _ALONE = "this source starts at 0 and is not aligned with the others"
 _LARGEST_TRACE = 512 << 20
 _HINT = "give a configuration, or the bench.json of a single run of edgekit bench"
@@ -115,16 +112,16 @@ class PreparedSource:
         self.seconds = max(ends, default=0.0) / 1e6
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
-        """See Source."""
+        """See ``TraceSource``."""
         numbers = {process.pid: pid + i for i, process in enumerate(self._processes)}
-        self._metadata = list(_renamed(self._metadata, numbers, label))
+        self._metadata = list(_renumbered_metadata(self._metadata, numbers, label))
         for event in self._events:
             own = numbers[event.pid]
             flow = None if event.id is None else (event.id & 0xFFFFFFFF) + (own << 32)
             yield event_line(event, own, shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
-        """See Source."""
+        """See ``TraceSource``."""
         return self._metadata
 
 
@@ -158,12 +155,13 @@ def align(sources: Sequence[TraceSource]) -> list[tuple[float, str]]:
         if (source.wall or 0.0) <= end + _APART_S
         and (source.wall or 0.0) + source.seconds >= begin - _APART_S
     ]
+    # the earliest of them is the trace's 0: viewers show no negative times
     zero = min(source.wall or 0.0 for source in near)
     found = []
     for source in sources:
         if source.wall is None:
             found.append((0.0, _ALONE))
-        elif len(near) > 1 and any(source is one for one in near):
+        elif len(near) > 1 and source in near:
             found.append((1e6 * (source.wall - zero), "aligned by the wall clock"))
         else:
             found.append((0.0, f"measured at another time: {_ALONE}"))
@@ -197,6 +195,7 @@ def write_trace(
     written = WrittenTrace()
     places = align(sources)
     streams = [
+        # 100 numbers for the processes of a source, which share its clock
         source.lines(100 * number + 1, shift, how)
         for number, (source, (shift, how)) in enumerate(zip(sources, places, strict=True))
     ]
@@ -208,6 +207,7 @@ def write_trace(
             file.write(("" if first else ",\n") + ",\n".join(lines))
             first = False
         for source, (shift, how) in zip(sources, places, strict=True):
+            # after the events: a source knows its tracks only at its end
             for event in source.metadata():
                 file.write(("" if first else ",\n") + json.dumps(event.to_json()))
                 first = False
@@ -267,10 +267,10 @@ class RunTrace:
         self.seconds = max((event.ts + event.dur for event in self._events), default=0.0) / 1e6
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
-        """See Source."""
+        """See ``TraceSource``."""
         numbers = {own: pid + place for place, own in enumerate(self._pids)}
         flows: dict[int, int] = {}
-        self._metadata = list(_renamed(self._metadata, numbers, label))
+        self._metadata = list(_renumbered_metadata(self._metadata, numbers, label))
         for event in self._events:
             # whole numbers: Perfetto accepts no other text
             flow = event.id
@@ -279,11 +279,11 @@ class RunTrace:
             yield event_line(event, numbers[event.pid], shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
-        """See Source."""
+        """See ``TraceSource``."""
         return self._metadata
 
 
-def _renamed(
+def _renumbered_metadata(
     events: list[TraceEvent], numbers: Mapping[int, int], label: str
 ) -> Iterator[TraceEvent]:
     """Yields metadata with new process numbers, and adds the label to each process."""
@@ -365,6 +365,7 @@ def _bench_source(path: Path, document: object) -> tuple[TraceSource, str]:
             hint="give the bench.json of edgekit bench, or a configuration",
         )
     neighbour = path.parent / "trace.json"
+    # the trace has the single frames and their layers, the document only statistics
     if path.name == "bench.json" and neighbour.is_file():
         return read_trace(neighbour), str(document.get("name") or "")
     if "latency_ms" not in document:
@@ -433,16 +434,22 @@ def times_process(
         process.label = f"the first {_MOST} of {len(iterations)} iterations"
 
     def at(milliseconds: float) -> int:
+        # rounding may put the earliest start before the trace's 0
         return max(0, nanoseconds(1e3 * (milliseconds - zero)))
 
-    for number, one in enumerate(iterations[:_MOST]):
+    for number, iteration in enumerate(iterations[:_MOST]):
         steps = []
-        end = one.start_ms + one.compute_ms
+        end = iteration.start_ms + iteration.compute_ms
         for track, name, start, length in (
-            (HOST, "enqueue", one.enqueued_ms, one.enqueue_ms),
-            ("copies to the device", "H2D", one.start_ms - one.h2d_ms, one.h2d_ms),
-            (device, "compute", one.start_ms, one.compute_ms),
-            ("copies to the host", "D2H", end, one.d2h_ms),
+            (HOST, "enqueue", iteration.enqueued_ms, iteration.enqueue_ms),
+            (
+                "copies to the device",
+                "H2D",
+                iteration.start_ms - iteration.h2d_ms,
+                iteration.h2d_ms,
+            ),
+            (device, "compute", iteration.start_ms, iteration.compute_ms),
+            ("copies to the host", "D2H", end, iteration.d2h_ms),
         ):
             begin, stop = at(start), at(start + max(length, 0.0))
             place = process.free_track(track, begin)

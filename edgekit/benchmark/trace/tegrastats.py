@@ -79,6 +79,7 @@ def select_one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
     groups.sort(key=lambda group: -len(group[1]))
     (first, places), *rest = groups
     others = [group for group in rest if len(group[1]) > _STRAY]
+    # a single stray line is damage, but not if the log has few others
     if others or len(places) <= len(rest):
         again = (others or rest)[0]
         raise DataError(
@@ -97,12 +98,12 @@ def _board(sample: Sample) -> _TegrastatsBoard:
     return _TegrastatsBoard(int(ram or 0), len(sample.cpu), frozenset(sample.rails_mw))
 
 
-def _may_be_same(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
+def _may_be_same(board: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
     """Returns True if both can be of the same board; missing values do not count."""
     return (
-        (one.ram == other.ram or not one.ram or not other.ram)
-        and (one.cores == other.cores or not one.cores or not other.cores)
-        and (one.rails <= other.rails or other.rails <= one.rails)
+        (board.ram == other.ram or not board.ram or not other.ram)
+        and (board.cores == other.cores or not board.cores or not other.cores)
+        and (board.rails <= other.rails or other.rails <= board.rails)
     )
 
 
@@ -142,9 +143,10 @@ def compare_with_target(monitor: Monitor, target: Target) -> tuple[str, list[str
     """
     boards = [_board(sample) for sample in monitor.samples]
     board = next(iter(Counter(boards).most_common(1)), (_TegrastatsBoard(0, 0, frozenset()), 0))[0]
-    rails = frozenset().union(*(one.rails for one in boards))
+    rails = frozenset().union(*(sampled.rails for sampled in boards))
     board = board._replace(rails=rails)
     known = set(target.rails.total if target.rails else ())
+    # rails decide first: modules with as much memory can have other rails
     if rails and known and not rails & known:
         return (
             f"it has the rails {', '.join(sorted(rails))[:200]}, but a {target.name} has "
@@ -255,14 +257,14 @@ def monitor_of_log(
     """
     found: list[TegrastatsLine] = []
     unknown, other, cut = UnknownFields(), 0, False
-    for line in lines:
-        sampled, fields = read_line(line[: 1 << 16])
+    for text in lines:
+        sampled, fields = read_line(text[: 1 << 16])
         if sampled is None:
-            other += bool(line.strip()) and not line.startswith("#")
+            other += bool(text.strip()) and not text.startswith("#")
             continue
         found.append(sampled)
         unknown.add(fields)
-        cut = not line.endswith("\n")
+        cut = not text.endswith("\n")
     # numbers of a truncated last line may have lost digits
     if cut and len(found) > 1 and _shape(found[-1].sample) != _shape(found[-2].sample):
         found.pop()
@@ -270,11 +272,11 @@ def monitor_of_log(
     if other:
         verb = "is" if other == 1 else "are"
         warnings.append(f"{counted(other, 'line')} {verb} none of tegrastats")
-    places, notes = select_one_board([one.sample for one in found])
+    places, notes = select_one_board([line.sample for line in found])
     found = [found[at] for at in places]
-    warnings += [*notes, *pauses([_wall(one) for one in found])]
+    warnings += [*notes, *pauses([_wall(line) for line in found])]
     interval = interval_ms / 1e3 if interval_ms else _interval(found)
-    first = _first_busy_index([one.sample for one in found], rails)
+    first = _first_busy_index([line.sample for line in found], rails)
     if found:
         warnings.append(FIRST_LOAD)
     times = _times(found, interval)
@@ -285,8 +287,8 @@ def monitor_of_log(
         started_at=walls[0] if walls else None,
         busy_from_s=0.0,
         samples=tuple(
-            replace(one.sample, t_s=round(at - times[first], 6), wall=wall)
-            for at, wall, one in zip(times, walls, found, strict=True)
+            replace(line.sample, t_s=round(at - times[first], 6), wall=wall)
+            for at, wall, line in zip(times, walls, found, strict=True)
         ),
         unknown=unknown.counts,
         warnings=tuple(warnings),
@@ -334,6 +336,7 @@ def _walls(
 def _interval(samples: list[TegrastatsLine]) -> float:
     """Returns the seconds between two lines: from the first to the last change of the date."""
     walls = [_wall(sample) for sample in samples]
+    # dates have whole seconds: only at a change is the time known exactly
     changes = [
         number
         for number in range(1, len(walls))

@@ -82,7 +82,7 @@ def _rows(items: Sequence[int], reads: Mapping[int, list[int]]) -> list[list[int
     rank: dict[int, int] = {}
     ranks: dict[int, list[int]] = {}
     for item in items:
-        rank[item] = max((rank[one] + 1 for one in reads[item]), default=0)
+        rank[item] = max((rank[producer] + 1 for producer in reads[item]), default=0)
         ranks.setdefault(rank[item], []).append(item)
     return [
         row[i : i + _WIDE] for _, row in sorted(ranks.items()) for i in range(0, len(row), _WIDE)
@@ -93,13 +93,16 @@ def _spread(row: list[int], reads: Mapping[int, list[int]], x: dict[int, float])
     """Places a row's boxes near the mean of their producers, without overlap."""
     step = BOX[0] + _GAP
     wanted = {
-        item: sum(x[one] for one in reads[item]) / len(reads[item]) if reads[item] else 0.0
+        item: sum(x[producer] for producer in reads[item]) / len(reads[item])
+        if reads[item]
+        else 0.0
         for item in row
     }
     row.sort(key=lambda item: wanted[item])
     spots: list[float] = []
     for item in row:
         spots.append(max(wanted[item], spots[-1] + step) if spots else wanted[item])
+    # without overlap they moved to the right: the row is centred again
     shift = sum(wanted[item] - spot for item, spot in zip(row, spots, strict=True)) / len(row)
     for item, spot in zip(row, spots, strict=True):
         x[item] = spot + shift
@@ -115,6 +118,7 @@ def _columns(rows: Sequence[Sequence[int]], x: Mapping[int, float], found: Graph
 
     def aspect_error(deep: int) -> float:
         wide = sum(high - low + BOX[0] + _COLUMN for low, high in widths(deep))
+        # logarithm: twice as wide is as bad as twice as high
         return abs(math.log(wide / (deep * _ROW * _ASPECT)))
 
     deep = min(
@@ -149,12 +153,13 @@ def layout_by_device(
     reads: dict[int, list[int]] = {segment: [] for segment in devices}
     order = {segment: i for i, segment in enumerate(devices)}
     for start, end in edges:
+        # a damaged document may have cycles: backward edges place nothing
         if order[start] < order[end]:
             reads[end].append(start)
     column: dict[int, int] = {}
     taken: dict[str, int] = {}
     for segment, device in devices.items():
-        before = max((column[one] for one in reads[segment]), default=-1)
+        before = max((column[producer] for producer in reads[segment]), default=-1)
         column[segment] = max(before, taken.get(device, -1)) + 1
         taken[device] = column[segment]
     found = GraphLayout(box=SEGMENT_BOX)
@@ -164,9 +169,13 @@ def layout_by_device(
     found.width = _LABEL + 28 + wide * step - gap
     top = 0
     for down in range(max(column.values(), default=0) // across + 1):
-        members = {one: device for one, device in devices.items() if column[one] // across == down}
+        members = {
+            segment: device
+            for segment, device in devices.items()
+            if column[segment] // across == down
+        }
         found.turns.append(top - _SYSTEM_GAP / 2)
-        for lane in [one for one in lanes if one in members.values()]:
+        for lane in [device for device in lanes if device in members.values()]:
             found.lanes.append((0.0, top + 3, found.width, _LANE - 6, lane))
             for segment, device in members.items():
                 if device == lane:
@@ -210,7 +219,7 @@ def graph_view(report: Report) -> View | None:
     edges = [(a, b) for a, b in graph.edges if a in numbers and b in numbers]
     segments = {segment.segment: segment for segment in graph.segments}
     between = [(a, b) for a, b, _ in graph.segment_edges if a in segments and b in segments]
-    devices = {number: one.device for number, one in segments.items()}
+    devices = {number: segment.device for number, segment in segments.items()}
     order = dict.fromkeys([*report.timeline.tracks, *devices.values()])
     lanes = [device for device in order if device in devices.values()]
     top = layout_by_device(devices, lanes, between)
@@ -222,25 +231,26 @@ def graph_view(report: Report) -> View | None:
     pictures["all"] = _picture(layout_by_rank(sorted(numbers), edges), edges, int)
     pictures |= _segment_pictures(report.layers, edges)
     data = {
+        # a segment's picture has layers and segments: segments have negative numbers
         "layers": {row.number: _layer(row) for row in report.layers},
-        "segments": {-number - 1: _segment(one) for number, one in segments.items()},
+        "segments": {-number - 1: _segment(segment) for number, segment in segments.items()},
         "pictures": pictures,
     }
     return {
         "still": Markup(_static_svg(top, between, segments)),
-        "data": Markup(_inline(data)),
+        "data": Markup(_script_json(data)),
         "rows": [
             {
                 "segment": number,
-                "device": text.clean(one.device),
-                "css": device_class(one.device),
-                "layers": text.count(one.layers),
-                "first": text.clean(one.first),
-                "last": text.clean(one.last),
-                "time": text.microseconds(one.predicted_us),
-                "of": _unbooked_text(one),
+                "device": text.clean(segment.device),
+                "css": device_class(segment.device),
+                "layers": text.count(segment.layers),
+                "first": text.clean(segment.first),
+                "last": text.clean(segment.last),
+                "time": text.microseconds(segment.predicted_us),
+                "of": _unbooked_text(segment),
             }
-            for number, one in segments.items()
+            for number, segment in segments.items()
         ],
         "reformats": [
             {
@@ -279,7 +289,7 @@ def _segment_pictures(
     found = {}
     for segment, inside in members.items():
         # the segments before and after it are the same only in a broken document
-        last = [one for one in feeds[segment] if one not in reads[segment]]
+        last = [other for other in feeds[segment] if other not in reads[segment]]
         order = [*reads[segment], *sorted(inside), *last]
         found[str(segment)] = _picture(
             layout_by_rank(order, list(own[segment])), list(own[segment]), int
@@ -305,7 +315,7 @@ def _layer(row: ReportedLayer) -> list[object]:
     """Returns a box's line, style, segment, and a sentence that describes it."""
     name, kind = text.clean(row.name), text.clean(row.kind)
     time = text.microseconds(row.predicted_us)
-    what = " ".join(one for one in (kind, shape_words(row)) if one)
+    what = " ".join(filter(None, (kind, shape_words(row))))
     where = f"{what} on {text.clean(row.device)}, {time} predicted"
     return [
         shorten(name),
@@ -317,30 +327,33 @@ def _layer(row: ReportedLayer) -> list[object]:
     ]
 
 
-def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
+def _segment(segment: ReportedSegment) -> tuple[str, str, str, str]:
     """Returns a box's title, style, line, and a sentence that describes it."""
-    layers, beyond = counted(one.layers, "layer"), _unbooked_text(one)
-    time = text.microseconds(one.predicted_us)
-    first, last = text.clean(one.first)[:_TITLE], text.clean(one.last)[:_TITLE]
-    title = f"Segment {one.segment} on {text.clean(one.device)}: {layers}, {time} predicted, "
+    layers, beyond = counted(segment.layers, "layer"), _unbooked_text(segment)
+    time = text.microseconds(segment.predicted_us)
+    first, last = text.clean(segment.first)[:_TITLE], text.clean(segment.last)[:_TITLE]
+    title = (
+        f"Segment {segment.segment} on {text.clean(segment.device)}: {layers}, {time} predicted, "
+    )
     title += f"{beyond}, " if beyond else ""
     return (
-        f"Segment {one.segment}",
-        device_class(one.device),
+        f"Segment {segment.segment}",
+        device_class(segment.device),
         f"{layers}, {time}",
         f"{title}{first} to {last}",
     )
 
 
-def _unbooked_text(one: ReportedSegment) -> str:
+def _unbooked_text(segment: ReportedSegment) -> str:
     """Returns the part of a segment's time that is no layer's, as text; "" if there is none."""
-    parts = ((one.reformats_us, "reformats"), (one.launch_us, "to start the loadable"))
+    parts = ((segment.reformats_us, "reformats"), (segment.launch_us, "to start the loadable"))
     found = [f"{text.microseconds(us)} {name}" for us, name in parts if us]
     return f"of it {' and '.join(found)}" if found else ""
 
 
-def _inline(data: View) -> str:
+def _script_json(data: View) -> str:
     """Returns JSON that cannot end the element that holds it."""
+    # in a script element only <, > and & could end it; JSON allows their escapes
     written = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -361,7 +374,7 @@ def _static_svg(
         if u > x:
             d = f"C{x + bend:.0f} {y:.0f} {u - bend:.0f} {v:.0f} {u:.0f} {v:.0f}"
         else:  # into the lanes below: through the gap above them
-            turn = max(one for one in layout.turns if one < by)
+            turn = max(gap for gap in layout.turns if gap < by)
             d = f"h12V{turn:.0f}H{u - 12:.0f}V{v:.0f}h12"
         parts.append(f'<path class="edge" d="M{x:.0f} {y:.0f}{d}"/>')
     for segment, (x, y) in layout.at.items():
@@ -372,7 +385,9 @@ def _static_svg(
             f'<text class="boxname" x="{x + 12:.0f}" y="{y + 24:.0f}">{escape(title)}</text>'
             f'<text class="boxline" x="{x + 12:.0f}" y="{y + 43:.0f}">{escape(line)}</text></g>'
         )
-    label = f"Segments by device: {', '.join(one[3] for one in map(_segment, segments.values()))}"
+    label = (
+        f"Segments by device: {', '.join(words for *_, words in map(_segment, segments.values()))}"
+    )
     return (
         f'<svg class="graph" viewBox="-2 -2 {layout.width + 4:.0f} {layout.height + 4:.0f}" '
         f'role="img" aria-label="{escape(label[:4000])}">' + "".join(parts) + "</svg>"

@@ -40,11 +40,12 @@ def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = (
     """
     slowest = max((row.predicted_us for row in rows), default=0.0)
     measured = [row.measured for row in rows if row.measured]
-    times = [one.us for one in measured]
+    times = [time.us for time in measured]
     wholes = part_cells(parts, sum(times) + sum(part.us for part in parts))
     labels = {whole.whole: whole.label for whole in wholes if whole.label}
+    # paper has the slowest layers only
     light = {row.number for row in sorted(rows, key=lambda row: -board_us(row))[ON_PAPER:]}
-    clocks = [*(one.clock for one in measured), *(part.clock for part in parts)]
+    clocks = [*(time.clock for time in measured), *(part.clock for part in parts)]
     label = f"Predicted time of {counted(len(rows), 'layer')} in graph order"
     return {
         "rows": [_row(row, slowest, labels, light=row.number in light) for row in rows],
@@ -109,6 +110,7 @@ def _row(row: ReportedLayer, slowest: float, wholes: Mapping[str, str], *, light
         "whole": wholes.get(within.name, "").replace(" ", "-") if within else "",
         "weight": board_us(row),
         "light": light,
+        # sorts below every measured time
         "measured_value": measured.us if measured else -1,
         "bar": _bar(row, slowest),
     }

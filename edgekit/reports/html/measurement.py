@@ -65,6 +65,7 @@ def timeline_view(timeline: Timeline, linked: Collection[int] = ()) -> View:
     plans = len({slot.plan for slot in timeline.slots})
     found = [_frame(timeline.tracks, timeline.slots, end, "predicted", linked)]
     if measured:
+        # a CPU's time is not a board's: it has its own scale
         own = end if on_board else measured.end_us
         found.append(_frame(timeline.tracks, measured.slots, own, measured.clock, linked))
     return {
@@ -78,6 +79,8 @@ def timeline_view(timeline: Timeline, linked: Collection[int] = ()) -> View:
 def _frame(
     tracks: Sequence[str], slots: Sequence[Slot], end: float, clock: str, linked: Collection[int]
 ) -> View:
+    # an idle device has no track; one that the target lacks still has one, so that no time is
+    # hidden
     at_work = {slot.device for slot in slots}
     tracks = [track for track in dict.fromkeys([*tracks, *at_work]) if track in at_work]
     return {
@@ -103,11 +106,11 @@ def trace_view(trace: TraceSummary | None) -> View | None:
         "words": f"{counted(trace.events, 'event')}, {counted(trace.frames, 'measured frame')}",
         "unbooked": [
             {
-                "what": text.clean(one.what),
-                "time": text.microseconds(one.us),
-                "nodes": counted(one.nodes, "node"),
+                "what": text.clean(part.what),
+                "time": text.microseconds(part.us),
+                "nodes": counted(part.nodes, "node"),
             }
-            for one in trace.unbooked
+            for part in trace.unbooked
         ],
     }
 
@@ -201,9 +204,9 @@ def power_title(power: ReportedPower | None) -> str:
 
 
 def _chart(title: str, unit: str, series: Sequence[Line]) -> View:
-    times = [t for one in series for t, _ in one.points]
+    times = [t for line in series for t, _ in line.points]
     begin, end = min(times), max(times)
-    top = _round_up(max(one.max for one in series))
+    top = _round_up(max(line.max for line in series))
     label = f"{title} in {unit} from {begin:.3g} to {end:.3g} s"
     return {
         "title": title,
@@ -217,12 +220,12 @@ def _chart(title: str, unit: str, series: Sequence[Line]) -> View:
             {
                 "css": f"net{number % charts.LINES}",
                 "dash": number >= charts.LINES,
-                "name": text.clean(one.name),
-                "min": text.significant(one.min),
-                "mean": text.significant(one.mean),
-                "max": text.significant(one.max),
+                "name": text.clean(line.name),
+                "min": text.significant(line.min),
+                "mean": text.significant(line.mean),
+                "max": text.significant(line.max),
             }
-            for number, one in enumerate(series)
+            for number, line in enumerate(series)
         ],
     }
 

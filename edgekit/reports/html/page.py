@@ -130,18 +130,13 @@ def _optimality(placement: Placement) -> str:
     if placement.optimal:
         wide = ", with extrapolated times" if placement.extrapolated else ""
         less = f", {exception_text(placement.unknown_cost)}" if placement.unknown_cost else ""
-        return f"Objective: {goal}. Proved optimal{wide}{less}.{_slack_text(placement)}"
+        slack = placement.slack
+        given_up = slack.given_up if slack else 0.0
+        more = f" The plan gives up {percent(given_up, 2)} (placement.slack)." if given_up else ""
+        return f"Objective: {goal}. Proved optimal{wide}{less}.{more}"
     if not placement.gap:
         return f"Objective: {goal}. No proof: no layer that takes time has a cost model."
     return f"Objective: {goal}. Within {percent(placement.gap, 2)} of the proved bound."
-
-
-def _slack_text(placement: Placement) -> str:
-    """Returns the plan's distance from the proved optimum, as text; "" if it is the optimum."""
-    slack = placement.slack
-    if slack is None or not slack.given_up:
-        return ""
-    return f" The plan gives up {percent(slack.given_up, 2)} (placement.slack)."
 
 
 def _placement(placement: Placement) -> View:
@@ -281,6 +276,7 @@ def _cuts(cuts: Sequence[Cut]) -> list[View]:
 
 
 def _notes(report: Report) -> list[View]:
+    # older documents have no groups
     groups = report.note_groups or {"run": report.notes}
     return [
         {

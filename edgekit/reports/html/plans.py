@@ -40,6 +40,7 @@ def _view(document: Plans, name: str) -> View:
     )
     figures = [("One cycle" if document.repeats else "All networks once", gantt(document))]
     busy = busy_window(document)
+    # work in a small part of a long cycle cannot be read at the cycle's scale
     if 0 < busy < 0.5 * document.cycle_us:
         figures.insert(
             0, (f"The first frames: {text.microseconds(busy)}", gantt(document, 0, busy))
@@ -109,18 +110,19 @@ class NetworkSegments:
     alone: str
 
 
-def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> NetworkSegments:
+def _segments(network: NetworkPlan, timeline: Sequence[TimelineEntry]) -> NetworkSegments:
     """Returns a network's segments; their times are those in its first frame."""
     found: dict[int, list[PlacedLayer]] = {}
-    for layer in one.plan.layers:
+    for layer in network.plan.layers:
         found.setdefault(layer.segment, []).append(layer)
     times: dict[int, float] = {}
     for slot in timeline:
-        if slot.network == one.name and slot.frame == 0:
+        if slot.network == network.name and slot.frame == 0:
+            # -1: separate reformats, which belong to no segment
             number = slot.segment if slot.kind == "layers" else -1
             times[number] = times.get(number, 0.0) + slot.alone_us
     return NetworkSegments(
-        name=text.clean(one.name),
+        name=text.clean(network.name),
         rows=[
             SegmentRow(
                 number=number,

@@ -37,6 +37,7 @@ CHANGES_SHOWN = 20
 def tiles(report: Report) -> list[View]:
     """Returns the numbers at the top: name, value, and "measured" or "predicted"."""
     placement, predicted, bench = report.placement, report.predicted, report.bench
+    # the plan is the first row, its first baseline the GPU alone
     plan, gpu_only = predicted.rows[:2]
     found = []
     if report.target.dla_cores and placement.macs:
@@ -48,7 +49,8 @@ def tiles(report: Report) -> list[View]:
                 f"{placement.dla_layers} of {counted(placement.layers, 'layer')}{of}",
             )
         )
-    said = " ".join(one.words for one in report.answer)
+    said = " ".join(answer.words for answer in report.answer)
+    # the answers above may state them already
     doubts = [doubt for doubt in predicted.doubts if doubt not in said]
     low_high = ""
     if predicted.latency_band_us:
@@ -89,7 +91,7 @@ def tiles(report: Report) -> list[View]:
                 measure_words(measure, "cosine"),
                 "all inputs give the same output, as with random weights"
                 if measure.constant
-                else ", ".join(one for one in (agreement, text.compared_on(measure)) if one),
+                else ", ".join(filter(None, (agreement, text.compared_on(measure)))),
             )
         )
     if bundle := report.bundle:
@@ -240,17 +242,17 @@ def built_view(boards: Sequence[BoardBuild]) -> list[View]:
     ]
 
 
-def _engine(one: BoardEngine) -> View:
+def _engine(engine: BoardEngine) -> View:
     """Returns an engine's row; the sizes are of the file, stripped and with its weights."""
-    whole = one.full_bytes if one.stripped else None
-    tried = len(one.attempts)
-    held = [f"{key}: {what}" for key, what in one.settings.items()]
+    whole = engine.full_bytes if engine.stripped else None
+    tried = len(engine.attempts)
+    held = [f"{key}: {what}" for key, what in engine.settings.items()]
     return {
-        "name": text.clean(one.key),
-        "size": text.size(one.bytes),
+        "name": text.clean(engine.key),
+        "size": text.size(engine.bytes),
         "whole": text.size(whole) if whole else ABSENT,
-        "share": percent(one.bytes / whole) if whole else ABSENT,
-        "seconds": text.seconds(one.seconds),
-        "flags": text.clean(", ".join([*one.attempts[one.attempt].flags, *held])) or ABSENT,
+        "share": percent(engine.bytes / whole) if whole else ABSENT,
+        "seconds": text.seconds(engine.seconds),
+        "flags": text.clean(", ".join([*engine.attempts[engine.attempt].flags, *held])) or ABSENT,
         "tried": f"{tried}th attempt" if tried > 3 else ("first", "second", "third")[tried - 1],
     }

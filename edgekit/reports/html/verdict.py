@@ -74,7 +74,7 @@ def verdict_view(verdict: ReportedVerdict) -> View:
             }
             for reason in verdict.reasons
         ],
-        "unchecked": [text.clean(one) for one in verdict.unchecked],
+        "unchecked": [text.clean(fact) for fact in verdict.unchecked],
         "gates": [_gate(gate) for gate in verdict.gates],
     }
 
@@ -146,24 +146,24 @@ def baseline_view(baseline: MoreComparison | RefusedComparison | None) -> View |
             text.clean(f"{difference.what}: {difference.a} became {difference.b}")
             for difference in baseline.differences
         ],
-        "forced": [text.clean(one) for one in baseline.forced],
+        "forced": [text.clean(reason) for reason in baseline.forced],
         "notes": [sentence(text.clean(note)) for note in compared_notes(baseline)],
     }
 
 
-def _row(one: Comparison) -> View:
-    low, high = one.ratio.low, one.ratio.high
-    a, b = map(text.clean, compared_values(one))
+def _row(metric: Comparison) -> View:
+    low, high = metric.ratio.low, metric.ratio.high
+    a, b = map(text.clean, compared_values(metric))
     return {
-        "metric": text.clean(metric_name(one.metric)),
+        "metric": text.clean(metric_name(metric.metric)),
         "a": a,
         "b": b,
-        "change": text.change(100 * (one.ratio.estimate - 1)),
+        "change": text.change(100 * (metric.ratio.estimate - 1)),
         "interval": "not known"
         if low is None or high is None
         else f"{text.change(100 * (low - 1))} to {text.change(100 * (high - 1))}",
-        "verdict": text.clean(one.verdict) + ", above the threshold" * one.regression,
-        "css": _CSS.get(one.direction, "soft"),
+        "verdict": text.clean(metric.verdict) + ", above the threshold" * metric.regression,
+        "css": _CSS.get(metric.direction, "soft"),
     }
 
 
@@ -207,6 +207,7 @@ def with_earlier_comparison(report: Report, path: Path) -> Report:
     except DataError:
         return report
     compared = before.baseline
+    # `edgekit report` writes the page again: the comparison holds only for the same measurement
     if not isinstance(compared, MoreComparison) or before.bench != report.bench:
         return report
     return report_with_baseline(report, compared, not regression_words(compared))

@@ -37,10 +37,10 @@ def render_comparison(comparison: LogComparison, *, verbose: bool = False) -> st
         verbose: Every line; otherwise at most ten of each kind, and the rest is counted.
     """
     most = None if verbose else _MOST
-    return "\n".join(line.rstrip() for line in _parts(comparison, most))
+    return "\n".join(line.rstrip() for line in _sections(comparison, most))
 
 
-def _parts(comparison: LogComparison, most: int | None) -> Iterator[str]:
+def _sections(comparison: LogComparison, most: int | None) -> Iterator[str]:
     yield from _headline(comparison)
     for warning in comparison.warnings:
         yield from _wrapped(f"warning: {clean(warning)}", indent="  ")
@@ -111,6 +111,7 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
     pools = [pool.verdict for loadable in loadables for pool in loadable.pools]
     right = f"; {pools.count('right')} of {len(pools)} pools right" if pools else ""
     yield f"Loadables: {same} of {len(loadables)} the same, layer by layer{right}"
+    # False sorts first: loadables that differ lead
     worst = sorted(loadables, key=lambda loadable: loadable.same)
     shown = worst[:most]
     for loadable in shown:
@@ -171,6 +172,5 @@ def _line(text: str) -> str:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  "
-    )  # words longer than a line are cut
+    # words longer than a line are cut
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ")

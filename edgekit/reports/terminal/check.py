@@ -91,6 +91,7 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
             page, _Group(lost, known[lost.layers[0]], Counter({lost.fix: len(lost.layers)}))
         )
     unsure = _groups(document, ok=True)
+    # a release that no source covers is no dispute of sources
     silent = [group for group in unsure if group.reason.rule == text.RELEASE_RULE]
     release = f"no source covers TensorRT {document.tensorrt}"
     for why, groups in (
@@ -106,7 +107,10 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
     add_cuts(page, document.cuts, width=width)
     _add_memory(page, document)
     _add_buckets(page, document)
-    above = {one.refusal for one in document.memory_refused} | ({lost.message} if lost else set())
+    # warnings that the sections above have already explained
+    above = {loadable.refusal for loadable in document.memory_refused} | (
+        {lost.message} if lost else set()
+    )
     for warning in document.warnings:
         if warning not in above:
             page.add()
@@ -172,12 +176,13 @@ def _add_verdict(page: Page, document: Check) -> None:
     on_dla, layers = summary.dla_layers, summary.layers
     style = "green" if on_dla == layers else "yellow" if on_dla else "red"
     share = ""
+    # a network without MACs has no share of them
     if _has_macs(document):
         known = "known " if document.unknown_cost else ""
         share = f" and {percent(summary.dla_macs_fraction)} of the {known}MACs"
     if document.dla_unstated and on_dla:
         style = "yellow"
-    unsure = sum(bool(one.disputed) for one in document.memory)
+    unsure = sum(bool(loadable.disputed) for loadable in document.memory)
     if_fits = ""
     if unsure:
         style = "yellow"
@@ -276,6 +281,7 @@ def _groups(document: Check, *, ok: bool) -> list[_Group]:
     for layer in document.layers:
         if layer.dla.ok is not ok:
             continue
+        # a rule that a layer breaks several times counts once
         for rule, reason in {r.rule: r for r in layer.dla.reasons}.items():
             group = groups.setdefault(rule, _Group(reason, layer, Counter()))
             group.fixes[reason.fix] += 1
@@ -311,13 +317,13 @@ def _add_memory(page: Page, document: Check) -> None:
                 indent=2,
             )
     refused = (*document.memory_refused, *held)
-    broken = [(one, limit) for one in refused for limit in one.broken]
+    broken = [(loadable, limit) for loadable in refused for limit in loadable.broken]
     if not broken:
         return
     page.add()
     page.add("Loadables over a memory limit, which stay on the GPU", style="bold")
-    for one, limit in broken[:MEMORY]:
-        page.add(f"{limit.rule}  {one.name}", indent=2, hang=2, style="bold")
+    for loadable, limit in broken[:MEMORY]:
+        page.add(f"{limit.rule}  {loadable.name}", indent=2, hang=2, style="bold")
         need, most = text.size(limit.need), text.size(limit.limit)
         page.add(f"needs {need} of {text.POOLS[limit.pool]}, at most {most}", indent=4, hang=2)
         page.add(f"fix: {limit.fix}", indent=4, hang=2)
@@ -341,7 +347,7 @@ def _add_buckets(page: Page, document: Check) -> None:
 def _pools_line(held: Sequence[LoadableMemory], core: CoreMemory) -> str:
     parts = []
     for pool, name in text.POOLS.items():
-        most = max(getattr(one.need, pool) for one in held)
+        most = max(getattr(loadable.need, pool) for loadable in held)
         parts.append(f"{name} {text.size(most)} of {text.size(getattr(core.limits, pool))}")
     line = f"predicted memory: {', '.join(parts)}"
     if len(held) == 1:
@@ -419,6 +425,7 @@ def check_layers(document: Check, *, width: int | None = None, colour: bool = Fa
     rows = []
     for layer in document.layers:
         reasons = layer.dla.reasons
+        # allowed, but without a slot on a core
         full = layer.dla.ok and layer.placed == "GPU"
         cells = (
             text.clean(layer.name),
@@ -459,6 +466,7 @@ def check_one_layer(document: LayerCheck, *, width: int = WIDTH, colour: bool = 
         _add_loadable(page, loadable, document.layers)
         return str(page)
     name = document.name
+    # a glob or a module gives a list; a layer, its node or a single match is shown in full
     named = any(name == layer.name or name in layer.origin for layer in document.layers)
     if not (named or document.folded or len(document.layers) == 1):
         _add_layer_list(page, document)
@@ -540,6 +548,7 @@ def _add_layer(page: Page, layer: LayerFacts) -> None:
     for reason in layer.dla.reasons:
         page.add(reason.rule, indent=2, style="bold")
         page.add(reason.message, indent=4, hang=2)
+        # most messages name the limit already
         if reason.limit not in reason.message:
             page.add(f"allowed: {reason.limit}", indent=4, hang=2)
         if reason.fix:
@@ -562,9 +571,13 @@ def _param(name: str, value: object) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, Mapping):  # one of the operations that TensorRT fuses
-        more = (_param(key, one) for key, one in value.items() if key != "mode" and one is not None)
+        more = (
+            _param(key, entry)
+            for key, entry in value.items()
+            if key != "mode" and entry is not None
+        )
         return f"{value['mode']} ({', '.join(more)})" if "mode" in value else " ".join(more)
-    if isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+    if isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
         return " then ".join(map(_value, value))
     if isinstance(value, list | tuple):
         return "x".join(map(str, value)) if value else "none"
@@ -582,10 +595,10 @@ def _verdict_words(layer: LayerFacts) -> str:
     return words
 
 
-def _sparsity_words(one: SparseConvolution) -> str:
-    if one.possible:
-        return f"possible, saves up to {text.macs(one.macs_saved)} MACs (predicted)"
-    return f"not possible: {'; '.join(reason.message for reason in one.reasons)}"
+def _sparsity_words(convolution: SparseConvolution) -> str:
+    if convolution.possible:
+        return f"possible, saves up to {text.macs(convolution.macs_saved)} MACs (predicted)"
+    return f"not possible: {'; '.join(reason.message for reason in convolution.reasons)}"
 
 
 def _loadable(loadable: LoadableMemory | None) -> list[tuple[str, str]]:
@@ -631,13 +644,13 @@ def sparsity_text(
         )
     rows = [
         {
-            "convolution": text.clean(one.layer),
-            "could": "yes" if one.possible else "no",
-            "2:4 now": percent(one.share),
-            "MACs saved": text.macs(one.macs_saved),
-            "why not": ", ".join(reason.rule for reason in one.reasons[:1]),
+            "convolution": text.clean(convolution.layer),
+            "could": "yes" if convolution.possible else "no",
+            "2:4 now": percent(convolution.share),
+            "MACs saved": text.macs(convolution.macs_saved),
+            "why not": ", ".join(reason.rule for reason in convolution.reasons[:1]),
         }
-        for one in every
+        for convolution in every
     ]
     if rows:
         page.add()

@@ -49,25 +49,25 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
             zip(
                 head,
                 (
-                    str(one.id),
-                    _when(one.at),
-                    one.name,
-                    _board(one),
-                    one.power_mode or "",
-                    one.document.clock or "",
-                    _ms(one.latency_ms("median")),
-                    _tail(one.latency_ms("p99"), "p99", _frames(one)),
-                    text.significant(one.document.throughput_qps),
-                    sparkline(one.samples),
-                    one.verdict or "",
+                    str(result.id),
+                    _when(result.at),
+                    result.name,
+                    _board(result),
+                    result.power_mode or "",
+                    result.document.clock or "",
+                    _ms(result.latency_ms("median")),
+                    _tail(result.latency_ms("p99"), "p99", _frames(result)),
+                    text.significant(result.document.throughput_qps),
+                    sparkline(result.samples),
+                    result.verdict or "",
                     own,
-                    _commit(one),
-                    ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
+                    _commit(result),
+                    ", ".join([*result.marks, *_TRIAL[: is_trial(result.name)]]),
                 ),
                 strict=True,
             )
         )
-        for one, own in zip(results, settings, strict=True)
+        for result, own in zip(results, settings, strict=True)
     ]
     cells = [{key: text.clean(value) for key, value in row.items()} for row in rows]
     used = [key for key in head if any(row[key] for row in cells)]
@@ -89,9 +89,10 @@ def _settings(results: Sequence[Result]) -> list[str]:
         {key: describe_value(value) or ABSENT for key, value in write(result.settings).items()}
         for result in results
     ]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    other = [key for key in keys if len({one.get(key) for one in flat}) > 1]
-    return [", ".join(f"{key} {one[key]}" for key in other if key in one) for one in flat]
+    keys = dict.fromkeys(key for row in flat for key in row)
+    # settings that all rows share do not distinguish them
+    other = [key for key in keys if len({row.get(key) for row in flat}) > 1]
+    return [", ".join(f"{key} {row[key]}" for key in other if key in row) for row in flat]
 
 
 def sparkline(samples: Sequence[float]) -> str:

@@ -46,6 +46,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -
     for number, name in enumerate(head):
         side: JustifyMethod = "right" if right[number : number + 1] == "r" else "left"
         texts = [name, *(row[number].plain for row in cells)]
+        # only the last column may wrap, at its words
         unbroken = texts if number + 1 < len(head) else [*" ".join(texts).split(), ""]
         least = max(map(cell_len, unbroken))
         found.add_column(name, justify=side, overflow="fold", min_width=least)

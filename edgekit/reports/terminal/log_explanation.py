@@ -39,6 +39,7 @@ def log_text(
     for title, names in (("On the DLA", loadables or log.capable), ("On the GPU", on_gpu)):
         if names:
             page.add()
+            # without loadables the list is of layers that the DLA could run, not of a placement
             page.add(title if loadables or names is on_gpu else "The DLA could run", style="bold")
         for name in names[:most]:
             page.add(name, indent=2, hang=2)

@@ -59,7 +59,7 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
     yield ""
     yield name_value_table((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
     if unseen := bench.verdict.unchecked if bench.verdict else ():
-        yield name_value_table((("not seen:", one) for one in unseen), style="dim")
+        yield name_value_table((("not seen:", fact) for fact in unseen), style="dim")
     if on_cpu:  # not a board's time: the verdict on this CPU's time is a footnote
         yield ""
         yield from _verdict(bench.verdict, on_cpu=on_cpu)
@@ -95,14 +95,17 @@ def _times(bench: Bench, latency: Times) -> Iterator[RenderableType]:
     rows += [(f"  {word}", times) for name, word in _PHASES.items() if (times := phases.get(name))]
     segments = bench.segments
     if len(segments) > 1:
-        several = len({one.lane for one in segments}) > 1
+        several = len({segment.lane for segment in segments}) > 1
         for segment in segments[:_SEGMENTS]:
             if segment.latency_ms:
                 plan = text.plan_prefix(segment.lane, several)
                 name = f"  {plan}segment {segment.index} ({segment.device})"
                 rows.append((name, segment.latency_ms))
     shown = latency_shown(bench)
-    cells = [[name, *(_milliseconds(times.get(one)) for one in shown)] for name, times in rows]
+    cells = [
+        [name, *(_milliseconds(times.get(statistic)) for statistic in shown)]
+        for name, times in rows
+    ]
     head = ["median" if name == "median" else label for name, label in shown.items()]
     yield table(["ms", *head], cells, "l" + "r" * len(shown))
     if few := footnote_words(bench):
@@ -163,8 +166,9 @@ def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
     series = sampled.series if sampled else {}
     if clocks := _spans(series.get("clocks_mhz") or (), "MHz"):
         yield "clocks", clocks
-    if temperatures := _hottest_text(series.get("temperatures_c") or ()):
-        yield "temperature", temperatures
+    if temperatures := series.get("temperatures_c"):
+        hottest = max(temperatures, key=lambda line: line.max)
+        yield "temperature", f"{hottest.name} at most {hottest.max:.1f} C"
     if bench.power and (power := _power(bench.power, bench.planned_power_mode)):
         yield "power mode", power
 
@@ -217,13 +221,6 @@ def _spans(lines: Sequence[Line], unit: str) -> str:
         else:
             found.append(f"{line.name} {span}")
     return ", ".join(found) + (f" {unit}" if found else "")
-
-
-def _hottest_text(lines: Sequence[Line]) -> str:
-    if not lines:
-        return ""
-    line = max(lines, key=lambda one: one.max)
-    return f"{line.name} at most {line.max:.1f} C"
 
 
 def _power(power: PowerReport, planned: str | None) -> str:

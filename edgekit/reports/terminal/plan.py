@@ -405,6 +405,7 @@ def _lanes(document: Plans, width: int) -> list[str]:
         for slot in document.timeline:
             if slot.device == device and cycle:
                 _spread(share, slot, cycle)
+        # a column shows the network with most of its time
         row = "".join(letters[max(cell, key=lambda n: cell[n])] if cell else "." for cell in share)
         lines.append(f"{device:<{label}}|{row}|")
     end = text.microseconds(cycle)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SURE_S, _SURE_PARTS, _SURE_SHARE = 3.0, 2.0, 0.05
 
 
-def _name(text: str) -> str:
+def _without_numbers(text: str) -> str:
     return re.sub(r"[\d.,]+", "", text)
 
 
@@ -66,11 +66,10 @@ class Terminal:
         """
         shown = text
         if total > 0:
-            shown = (
-                f"{text} {100 * min(1.0, done / total):.0f} %{self._left(done, total, at)}".lstrip()
-            )
-        news = self._verbose and bool(text) and _name(text) != self._shown_name
-        self._shown_name = _name(text)
+            share = f"{100 * min(1.0, done / total):.0f} %"
+            shown = f"{text} {share}{self._time_left(done, total, at)}".lstrip()
+        news = self._verbose and bool(text) and _without_numbers(text) != self._shown_name
+        self._shown_name = _without_numbers(text)
         if shown and news:
             self.note(shown)
         if shown and self._status is not None:
@@ -105,12 +104,13 @@ class Terminal:
         if self._verbose:
             self.note(text)
 
-    def _left(self, done: float, total: float, at: float | None) -> str:
+    def _time_left(self, done: float, total: float, at: float | None) -> str:
         """Returns the time left as text, from the progress since the first update of this count.
 
         It never rises: after slower parts it stays the same until it is correct again.
         """
         now = self._clock() if at is None else at
+        # a caller's clock and ours have different zeros: the first field tells them apart
         state = (at is None, now, done, total)
         first = self._first
         # a smaller number than before begins a new count

@@ -101,8 +101,9 @@ def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
     deep = {module.module: len(enclosing_modules(module.module)) - 1 for module in modules}
     levels = sorted(set(deep.values()))
     fits = [
-        level for level in levels if sum(one <= level for one in deep.values()) <= _LAYERS_SHOWN
+        level for level in levels if sum(depth <= level for depth in deep.values()) <= _LAYERS_SHOWN
     ]
+    # at least the network and its direct parts, however many there are
     most = max([levels[:2][-1], *fits])
     yield table(
         ("worst SNR", "cosine", "kernels", "device", "not INT8", "module"),
@@ -141,7 +142,7 @@ def _proposal(found: ProposedLayers, kernels: int) -> str:
     metric = found.metric
     if not found.int8.judged:
         return f"{metric} with all layers in INT8 is {NOT_KNOWN}: no layers are proposed"
-    before, after = (describe_metric(one, metric) for one in (found.int8, found.accuracy))
+    before, after = (describe_metric(accuracy, metric) for accuracy in (found.int8, found.accuracy))
     if not found.fp16_layers:
         least = "" if found.min is None else f" {found.min:.10g}"
         return f"all layers in INT8 reach {metric}{least}: {before}"
@@ -165,7 +166,7 @@ def accuracy_headline(accuracy: Accuracy, metric: str, minimum: float | None) ->
 
 def accuracy_lines(accuracy: Accuracy, *, emulated: bool) -> list[str]:
     """Returns an accuracy's data, and warnings about details that the overall figures hide."""
-    constant = [one.output for one in accuracy.constant]
+    constant = [output.output for output in accuracy.constant]
     return [
         f"on {accuracy.data}" + (", emulated on this CPU" if emulated else ""),
         *describe_parts(accuracy.groups, accuracy.scores, constant),

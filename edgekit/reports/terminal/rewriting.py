@@ -27,7 +27,7 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
     """Returns an ``edgekit.rewrite/1`` document as text: applied rewrites, before and after."""
     applied = document.rewrites
     if applied:
-        yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
+        yield table(_HEAD, [_kind_row(rows, width) for rows in _by_kind(applied)], "lrrl")
         yield paragraph(
             f"Each was proved on {counted(applied[0].runs, 'random input')} (seed "
             f"{applied[0].seed}); errors are relative to the largest output.",
@@ -39,11 +39,11 @@ def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[Rendera
     for item in document.approximations:
         yield paragraph(item.note, style="yellow")
     both = document.before, document.after
-    on_dla = (f"{one.dla_layers} of {one.layers}" for one in both)
+    on_dla = (f"{network.dla_layers} of {network.layers}" for network in both)
     rows: list[Sequence[str]] = [("layers on the DLA", *on_dla)]
-    rows.append(("loadables", *(str(one.loadables) for one in both)))
-    rows.append(("transitions", *(str(one.transitions) for one in both)))
-    predictions = (one.predicted for one in both)
+    rows.append(("loadables", *(str(network.loadables) for network in both)))
+    rows.append(("transitions", *(str(network.transitions) for network in both)))
+    predictions = (network.predicted for network in both)
     latencies = (
         ABSENT if prediction is None else text.microseconds(prediction.auto_us)
         for prediction in predictions
@@ -75,7 +75,7 @@ def verified_text(document: Verified, *, width: int = WIDTH) -> Iterator[Rendera
     """Returns an ``edgekit.verified/1`` document as text."""
     applied = document.rewrites
     if applied:
-        yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
+        yield table(_HEAD, [_kind_row(rows, width) for rows in _by_kind(applied)], "lrrl")
     held = sum(row.holds for row in applied)
     yield paragraph(
         f"{held} of {len(applied)} proofs passed on "
@@ -99,7 +99,7 @@ def _by_kind(applied: Iterable[Applied]) -> list[list[Applied]]:
     return list(kinds.values())
 
 
-def _kind(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
+def _kind_row(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
     errors = [row.max_error for row in rows if row.max_error is not None]
     worst = max(errors) if len(errors) == len(rows) else None
     nodes = list(dict.fromkeys(name for row in rows for name in row.nodes))

@@ -80,6 +80,7 @@ def prediction_table(
         title_justify="left",
         title_style="bold",
         box=None,
+        # the marks need columns of the 80
         padding=(0, 1 if marked else 2, 0, 0),
         expand=False,
     )
@@ -113,6 +114,7 @@ def _change(row: Row, plan: Row, key: str) -> str:
     if row.change is None:
         return ABSENT
     show = METRICS[key][1]
+    # as printed: two equal figures with a change between them would look like an error
     same = show(row.figure(key)) == show(plan.figure(key))
     return "the same" if same else text.change(100 * row.change)
 
@@ -120,7 +122,7 @@ def _change(row: Row, plan: Row, key: str) -> str:
 def _placement(placement: Placement) -> list[tuple[str, str]]:
     plans = placement.plans  # missing in older documents
     if len(plans) > 1:
-        lines = [_share(plan) for plan in plans[:SEGMENTS]]
+        lines = [_plan_share_text(plan) for plan in plans[:SEGMENTS]]
         if len(plans) > SEGMENTS:
             lines.append(f"and {counted(len(plans) - SEGMENTS, 'more plan')}")
     else:
@@ -154,7 +156,7 @@ def _placement(placement: Placement) -> list[tuple[str, str]]:
     return rows
 
 
-def _share(plan: ReportedPlanShare) -> str:
+def _plan_share_text(plan: ReportedPlanShare) -> str:
     """Returns the time of a frame of one of several plans on each of its devices."""
     return f"{percent(plan.share)} of the frames" + "".join(
         f"\n  {text.clean(row.device)}: {counted(row.layers, 'layer')}, "
@@ -213,7 +215,7 @@ def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
     return lines
 
 
-def _compared(baseline: MoreComparison | RefusedComparison) -> str:
+def _baseline_text(baseline: MoreComparison | RefusedComparison) -> str:
     from edgekit.reports.comparison import headline, refused_words
 
     if isinstance(baseline, RefusedComparison):
@@ -240,14 +242,14 @@ def terminal_summary(report: Report, console: Console) -> None:
         same = "outputs equal those of the build with weights bit for bit"
         words = {True: same, False: "outputs differ", None: "not compared"}
         rows.append(("Refit", words[report.refit.bit_equal]))
-    rows += [(f"Built on {text.clean(one.board)}", built_line(one)) for one in report.built]
+    rows += [(f"Built on {text.clean(build.board)}", built_line(build)) for build in report.built]
     if board := report.board:
         rows.append(("Board", f"{text.clean(board.name)} ({text.clean(board.kind)})"))
     bench = report.bench if report.bench and report.bench.latency_ms else None
     if bench and bench.clock != "cpu-measured":
         rows.append(("Latency", "\n".join(_bench(bench, report.verdict))))
     if report.baseline:
-        rows.append(("Baseline", _compared(report.baseline)))
+        rows.append(("Baseline", _baseline_text(report.baseline)))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -424,7 +426,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     if not plan.dla_cores:
         auto = plan.baselines.get("tensorrt_auto")
         if plan.kept_off:
-            few = " and ".join(text.clean(one) for one in plan.kept_off)
+            few = " and ".join(text.clean(reason) for reason in plan.kept_off)
             keep = "keeps" if len(plan.kept_off) == 1 else "keep"
             yield f"GPU alone: {few} {keep} everything off the DLA"
         elif auto is not None and auto != plan.predicted:
@@ -475,12 +477,13 @@ def _reformats(plan: Plan) -> Iterator[str]:
     several = len(plan.plans) > 1
     for number in range(len(plan.plans)):
         own = [reformat for reformat in plan.reformats if reformat.plan == number]
-        total = text.microseconds(sum(one.us for one in own))
+        total = text.microseconds(sum(reformat.us for reformat in own))
         whose = f"plan {number + 1}: " if several else ""
         yield f"{whose}{counted(len(own), 'reformat')} on the GPU, {total}"
-        for one in sorted(own, key=lambda one: -one.us)[:SHOWN]:
-            us, tensor = text.microseconds(one.us), text.clean(one.tensor)
-            yield f"  {us:>8}  {one.source} -> {one.goal}  {tensor}, {one.clock}"
+        for reformat in sorted(own, key=lambda reformat: -reformat.us)[:SHOWN]:
+            us, tensor = text.microseconds(reformat.us), text.clean(reformat.tensor)
+            formats = f"{reformat.source} -> {reformat.goal}"
+            yield f"  {us:>8}  {formats}  {tensor}, {reformat.clock}"
         if len(own) > SHOWN:
             yield f"  and {len(own) - SHOWN} more; --json lists them"
 

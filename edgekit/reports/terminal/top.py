@@ -58,14 +58,14 @@ def _engines(sample: Sample) -> Iterator[tuple[str, str]]:
         state = sample.runtime_status.get(_STATE.get(name, ""))
         if name not in sample.engines and not state:
             continue
-        one = sample.engines.get(name) or EngineLoad()
+        engine = sample.engines.get(name) or EngineLoad()
         # a DLA's load is never shown: tegrastats always reports 0
         text = " " * (_BAR + 9)
-        if name not in _STATE and one.percent is not None:
-            text = f"{_bar(one.percent)} {one.percent:4.0f} %"
-        on = one.on if name in _STATE else None
+        if name not in _STATE and engine.percent is not None:
+            text = f"{_bar(engine.percent)} {engine.percent:4.0f} %"
+        on = engine.on if name in _STATE else None
         power = "" if on is None else "on" if on else "off"
-        clock = f"{'/'.join(dict.fromkeys(map(str, one.mhz)))} MHz" if one.mhz else ""
+        clock = f"{'/'.join(dict.fromkeys(map(str, engine.mhz)))} MHz" if engine.mhz else ""
         rest = "  ".join(part for part in (power, clock, state) if part)
         yield f"{_WORDS.get(name, name):<{_NAME}}{text}  {rest}".rstrip(), ""
 
