@@ -216,11 +216,14 @@ class Nonfinite:
         kinds["inputs"] += 1
         kinds["NaN"] += int(np.isnan(value).any())
         kinds["infinity"] += int(np.isinf(value).any())
+        # one input is enough to find the node
         self._feeds.setdefault(name, feed)
 
     def rows(self, count: int) -> tuple[NonfiniteOutput, ...]:
         """Returns each output with such values; ``count`` is the number of inputs."""
         found = []
+        # outputs mostly share an input, and each search runs the build with all tensors; ``_feeds``
+        # keeps the inputs, so that ids stay unique
         known: dict[int, NodePlace | None] = {}
         for name, kinds in self._found.items():
             feed = self._feeds[name]
@@ -247,6 +250,7 @@ class Nonfinite:
         for segment in self._runner.segments:
             inside = _results_inside(self._runner.artefacts, segment, tensors)
             bad = (
+                # of names that the reference build adds, the tensor's
                 name.partition("#")[0]
                 for name, value in inside.items()
                 if value.dtype.kind == "f" and not np.isfinite(value).all()
@@ -362,8 +366,10 @@ def accuracy(
     reference = model if isinstance(model, Float32Reference) else Float32Reference(model)
     runner = Runner(artefacts, lane=lane)
     wanted = list(outputs or artefacts.outputs)
+    # segments are compared at their outputs
     borders = [name for segment in runner.segments for name in segment.outputs]
     names = list(dict.fromkeys([*wanted, *borders]))
+    # channel by channel for outputs only: inner tensors have too many
     errors = {name: Deviation(by_channel=name in wanted) for name in names}
     nonfinite = Nonfinite(reference.model, runner)
     boxes = None if detection is None else Boxes(detection.options)
@@ -488,6 +494,7 @@ def _variation(total: np.ndarray, error: Deviation) -> float:
     """
     count = len(error.cosines)
     size = count * error.total_squares
+    # square of the mean over mean of the squares: 1 if all inputs give the same
     mean = float(total.ravel() @ total.ravel()) / size if size > 0 else 1.0
     return math.sqrt(max(1.0 - mean, 0.0)) if count > 1 and math.isfinite(mean) else 1.0
 
@@ -632,6 +639,7 @@ def accuracy_of_variants(
     """
     lanes: dict[tuple[str, ...], int] = {}
     for lane, (_, parts) in enumerate(artefacts.lanes):
+        # equal engines give equal results, whatever core runs them
         lanes.setdefault(tuple(part.engine for part in parts), lane)
     found = [
         (

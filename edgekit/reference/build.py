@@ -58,6 +58,7 @@ def build_reference(
         for index, segment in enumerate(cuts):
             data = emit(runnable.model, segment, numerics, store)
             digest = hashlib.sha256(data).hexdigest()
+            # by digest: lanes share engines of equal segments
             engines[digest] = data
             segments.append(_segment(index, segment, digest))
             done += 1

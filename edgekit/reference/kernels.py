@@ -67,6 +67,7 @@ class Kernels:
     def __init__(self, plan: SegmentedPlan, scales: Scales | None) -> None:
         runnable = plan.runnable
         self._model, self._graph, self._cuts = runnable.model, runnable.graph, runnable.variants[0]
+        # of the whole plan: a kernel alone has no neighbours, which decide where values are rounded
         self._numerics = decide(self._graph, self._cuts, scales, alone=len(runnable.variants) == 1)
         self._store = WeightStore(runnable.model)
         self._place = {node.name: at for at, node in enumerate(self._graph.computed)}
@@ -117,6 +118,7 @@ class Kernels:
             store.weights,
             store.values,
             kernel.layers[0],
+            # the caller runs several calls at once
             threads=1,
             plugins=self._model.plugins,
         )
@@ -203,6 +205,7 @@ class Kernels:
             if not self._graph.tensor_names.issuperset(ends):
                 continue
             source, target = map(self._graph.shape, ends)
+            # only a reshape that keeps the batch in front can keep a larger batch, too
             if source and target and source[0] == target[0] and len(target) > 1:
                 # 0: the input's size
                 shape = np.array([0, *target[1:]], np.int64)

@@ -93,9 +93,11 @@ class PartialNetwork:
 
     def facts(self, tensor: str) -> tuple[Hashable, ...]:
         """Returns a tensor's shape, type, and its value if small."""
+        # no step writes or reads a tensor of unknown shape, only a neighbour does
         if not self._graph.known(tensor):
             return ()
         step = self._step
+        # these belong to a step that may not be applied, so the graph's cache must not have them
         own = tensor in self._brought or (step is not None and tensor in step.shapes)
         if own or tensor in self._deciding:
             return self.shape(tensor), self.dtype(tensor), self._small(tensor)
@@ -191,6 +193,8 @@ class PartialNetwork:
         if not self.constant(tensor):
             return None
         if not self._inline(tensor) or not self._decides(tensor):
+            # verdicts depend on a weight's shape only; a broadcast zero needs no memory and no read
+            # of a file
             return np.broadcast_to(np.zeros((), self.dtype(tensor)), self.shape(tensor))
         item = self._brought.get(tensor) or self._graph.fixed(tensor)
         return item.stored() if item else self._graph.value(tensor)
@@ -251,6 +255,7 @@ def around(graph: RewriteGraph, step: RewriteStep) -> Around:
     after: dict[str, Node] = {}
     for name in step.outputs:
         for reader in graph.readers(name):
+            # a node on both sides of the step (a skip connection) counts once
             if reader.name not in gone and reader.name not in before:
                 after[reader.name] = reader
     touched = {*step.inputs, *step.outputs}
@@ -272,6 +277,7 @@ def _narrow(node: Node, touched: Collection[str]) -> Node:
         node,
         inputs=_some(node.inputs, touched),
         outputs=_some(node.outputs, touched),
+        # the proto has all tensors and would be preferred to the shorter lists
         proto=None,
     )
 
@@ -291,6 +297,7 @@ def both_key(graph: RewriteGraph, step: RewriteStep, neighbours: Around) -> Hash
     made = [node for node in step.new if node.name not in step.recipes]
     shared = (*before, *after)
     names = {node.name for node in shared}
+    # decides which tensors each part returns (see ``_part``)
     own_old = names.union(node.name for node in step.old)
     own_new = names.union(node.name for node in made)
     number = {"": -1}
@@ -438,6 +445,7 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
     they have four dimensions, so that removing one is an improvement. With four dimensions they
     could run alone, and are disputed.
     """
+    # a constant's verdict is for the layers that read it; kept, it is a layer on the GPU
     if verdict.placeable and layer.kind != "CONSTANT":
         return 0, int(bool(verdict.reasons))
     found: list[str] = []

@@ -61,6 +61,7 @@ def key(graph: RewriteGraph, step: RewriteStep) -> Hashable | None:
     weights = graph.model.weights
     for node in (*step.old, *step.new):
         for name in node.inputs:
+            # hashing whole weights would take longer than the proof
             if name in weights or graph.recipe(name) is not None:
                 return None
     return _numbered(graph, step, None)[0]
@@ -88,6 +89,7 @@ def _numbered(
     graph: RewriteGraph, step: RewriteStep, shown: Collection[str] | None
 ) -> tuple[Hashable, dict[str, int]]:
     """Returns the key and the numbers; values of all constants count if ``shown`` is None."""
+    # the last value of a list of values is None: what an omitted input reads
     numbers = {"": -1}
     brought = {item.name: item for item in step.fixed}
     parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.approximate]
@@ -119,6 +121,7 @@ def _numbered(
 
 
 def _content(value: np.ndarray) -> tuple[Hashable, ...]:
+    # here: ``check`` searches without proofs, and starts quicker without it
     import hashlib
 
     whole = value.tobytes()
@@ -154,6 +157,7 @@ class ProofSide:
             self._add(node)
         read = {name for node in self._nodes for name in node.inputs}
         returned = {name for node in nodes for name in node.outputs}
+        # inputs of recipes are free now: they may be whole weights
         self._constants = {n: v for n, v in self._constants.items() if n in read | returned}
 
     def float64(
@@ -302,6 +306,7 @@ class ProofPair:
         self._form = form
         self._step = step
         self._graph = graph
+        # by side: both derive tensors of the same numbers
         self._sides = [values, values.copy()]
         for side in _SIDES:
             _run(form.derived[side], self._sides[side], graph.opset)
@@ -342,6 +347,7 @@ class ProofPair:
     def _start(self, feed: Mapping[str, np.ndarray]) -> None:
         """Starts the form's session; after a failure it is not tried again."""
         form, graph = self._form, self._graph
+        # until the end of this function
         form.failed = True
         shown: dict[str, np.ndarray] = {}
         feeds = {str(at): feed[n] for at, n in zip(form.inputs, self._step.inputs, strict=True)}
@@ -354,6 +360,7 @@ class ProofPair:
             elif at in form.constants:
                 shown[name] = value
             else:
+                # a derived parameter follows weights, which differ between steps of this form
                 raise ValueError("its value is not part of the key")
         types = [(graph.dtype(name), graph.shape(name)) for name in self._step.outputs]
         ends = {
@@ -429,6 +436,7 @@ class _Form:
             for node, read, written in self.rows[side]:
                 proto = onnx.NodeProto()
                 proto.CopyFrom(node_proto(node))
+                # both sides may have nodes of the same name
                 proto.ClearField("name")
                 proto.input[:] = [self.called(side, at) for at in read]
                 proto.output[:] = [self.called(side, at) for at in written]
@@ -449,6 +457,7 @@ def _form(graph: RewriteGraph, step: RewriteStep, numbers: Mapping[str, int]) ->
             form.add(side, (node, read, written))
     sizes = [item.value.size for item in step.fixed]
     sizes += [math.prod(graph.shape(name)) for name in numbers if graph.taken(name)]
+    # no node of the session writes a constant result; large nodes need a session with threads
     form.failed = form.ends_known() or max(sizes, default=0) >= LARGE
     return form
 

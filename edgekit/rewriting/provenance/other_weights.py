@@ -132,6 +132,7 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
     if not changed:
         return []
     faults = [f"{name}{_describe_value(found.get(name))}" for name in changed]
+    # the other original, rewritten from scratch by the same steps
     again = other
     try:
         for steps in record.rounds:
@@ -296,6 +297,7 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
         for tensor in rewritten.proto.graph.initializer
         if tensor.name in record.weights and record.weights[tensor.name].recipe
     }
+    # what the file has already need not be derived from earlier weights
     stop = {name: kind for name, kind in {**record.stations, **derived}.items() if name in there}
     known = {**record.originals, **stop}
     reached = closure(derived, record.makers(), stop)
@@ -348,6 +350,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
         plugins=rewritten.plugins,
         weights=values,  # type: ignore[arg-type]
     )
+    # an untrusted record may derive anything
     if _weight_types(made) != _weight_types(rewritten):
         raise _untrue(rewritten, "its weights do not follow from its recipes")
     check_derived(rewritten, record, made, other)

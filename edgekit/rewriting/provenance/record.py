@@ -55,6 +55,7 @@ KEY = "edgekit.rewrite"
 SCHEMA = "edgekit.rewritten/1"
 _LONGEST = 200
 _DIGITS = 32
+# limits of untrusted records: text and constants in bytes, ranks, elements
 _LARGEST_TEXT = 256 << 20
 _LARGEST_CONSTANT = 64 << 20
 _LARGEST_RANK = 16
@@ -114,6 +115,7 @@ class StoredConstant(WeightType):
         data = np.ascontiguousarray(value)
         data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
         # bit-equal neighbours are written once
+        # as bytes: a NaN differs from itself, and 0 equals -0
         rows = data.view(np.uint8).reshape(data.size, data.itemsize)
         starts = np.flatnonzero(np.r_[data.size > 0, (rows[1:] != rows[:-1]).any(axis=1)])
         counts = None
@@ -255,6 +257,7 @@ def closure(
         stop: Known tensors, which are not derived.
     """
     done: dict[str, None] = {}
+    # a stack, not recursion: chains of recipes may be longer than Python's limit
     stack = list(roots)[::-1]
     while stack:
         top = stack[-1]
@@ -303,6 +306,7 @@ def _digest(value: np.ndarray) -> str:
 def _describe_node(node: onnx.NodeProto) -> str:
     parts = []
     for item in sorted(node.attribute, key=lambda item: item.name):
+        # bodies have names of tensors, which another export changes
         if item.type in (item.GRAPH, item.GRAPHS):
             continue
         value = helper.get_attribute_value(item)
@@ -336,6 +340,7 @@ def read_record(model: Model) -> RewriteRecord | None:
 
 
 def _record(text: str) -> RewriteRecord:
+    # before it is parsed: JSON takes many times its text in memory
     if len(text) > _LARGEST_TEXT:
         _refuse(f"{len(text)} bytes are too many")
     try:
@@ -480,6 +485,8 @@ def _complete_record(
         for tensor in closure([name], makers):
             if tensor in makers:
                 recipe.append(tensor)
+                # a weight of the model between two rewritings: whoever has that model needs no
+                # earlier recipe
                 if tensor in known:
                     stations[tensor] = WeightType(graph.dtype(tensor), graph.shape(tensor))
                 continue
@@ -491,6 +498,7 @@ def _complete_record(
                 constants[tensor] = value
         weights[name] = DerivedWeight(tuple(sources), tuple(recipe))
         needed.update(recipe)
+    # steps that were taken back, or replaced again, leave recipes that nothing reads
     recipes = tuple(r for r in record.recipes if needed & set(r.outputs))
     made = {name for recipe in recipes for name in recipe.outputs}
     stations = {name: kind for name, kind in stations.items() if name in made}

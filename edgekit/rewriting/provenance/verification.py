@@ -283,6 +283,7 @@ class _Pair:
     def __init__(self, original: Model, rewritten: Model) -> None:
         self._source = original.source
         self._outputs = [value.name for value in original.proto.graph.output]
+        # ONNX Runtime's own fusions would be part of the difference
         self._old, self._new = (session(item, optimise=False) for item in (original, rewritten))
 
     def error(self, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -308,6 +309,7 @@ class _Pair:
         try:
             new = self._new.run(self._outputs, dict(feeds))
         except Exception:
+            # inputs that the original accepts and the rewritten network refuses
             return dict.fromkeys(self._outputs, math.inf)
         pairs = zip(self._outputs, old, new, strict=True)
         return {name: _distance(b, a) for name, a, b in pairs}
@@ -317,6 +319,7 @@ def _error(pair: _Pair, graph: RewriteGraph, random: np.random.Generator) -> dic
     """Returns the errors on random inputs that the original accepts."""
     forms = {name: (graph.shape(name), graph.dtype(name)) for name in graph.inputs}
     whole = any(dtype.startswith(("int", "uint")) for _, dtype in forms.values())
+    # indices may be limited to a table of one row; without integers there is nothing to lower
     for most in _MOST if whole else _MOST[-1:]:
         feeds = {name: _values(random, *form, most) for name, form in forms.items()}
         try:

@@ -56,11 +56,13 @@ def can_clip(low: float | None, high: float | None) -> bool:
     if low is not None and high is not None and low >= high:
         return False
     factors = [_scale_to_range(width)[0] for width in _widths(low, high)]
+    # FP16 must hold the scales before and after the clip
     if not all(in_half(factor, 1 / factor) for factor in factors):
         return False
     if low is None or high is None:
         return True
     around_zero = low <= 0 <= high
+    # the shift to zero and back cancels digits
     return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
 
 

@@ -79,6 +79,7 @@ def geometry(graph: RewriteGraph, node: Node) -> Geometry | None:
     spans = zip(stride, size, dilation, kernel, extra, strict=True)
     reach = [s * (i - 1) + d * (k - 1) + 1 + e for s, i, d, k, e in spans]
     auto = str(given.get("auto_pad", "NOTSET"))
+    # ONNX computes the padding from the output's size
     if "output_shape" in given or auto.startswith("SAME"):
         totals = [r - t for r, t in zip(reach, target, strict=True)]
         less = tuple(total // 2 for total in totals)
@@ -125,6 +126,7 @@ def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
     if any(taps):
         pads = new.constant([0, 0, 0, 0, 0, 0, *taps], role="pads")
         weight = new.node("Pad", [weight, pads])
+    # a tap more reaches a dilation further
     size = tuple(f + d * t for f, d, t in zip(found.full, found.dilation, taps, strict=True))
     exact = size == found.target
     made = new.node(
@@ -182,6 +184,7 @@ def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
             cuts = ((1, first, before), (0, first, before), (0, part * after, after))
             read = [_slice(new, t, *cut) for t, cut in zip(read, cuts, strict=False)]
         if merged > 1:
+            # every group's weights at every group's maps; the mask keeps those at their own
             tiled = new.node("Tile", [read[1], new.constant([1, merged, 1, 1], role="repeats")])
             read[1] = new.node("Mul", [tiled, mask])
         name = node.name if part == 0 else f"{node.name}:{part}"

@@ -97,6 +97,7 @@ def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
         view = graph.producer(current)
         if view is None or view.op not in _VIEWS or view.domain or graph.constant(view.inputs[0]):
             break
+        # if a view stays for other readers, all views above it stay, too
         reused += bool(reused) or not graph.inner(current, [last])
         views.append(view)
         current, last = view.inputs[0], view
@@ -108,6 +109,7 @@ def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
         if in_rule_range("general.dimension", shape[1]) and in_rule_range(
             "convolution.kernel", *shape[2:]
         ):
+            # no break: the furthest image leaves the fewest reshapes
             found = here
     if found is not None:
         return found
@@ -126,6 +128,7 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
     """Writes a product as a convolution over the whole window; ``output`` is [rows, columns]."""
     shape = dense.source.shape
     data = dense.source.tensor
+    # the views were collected upwards
     for view in reversed(dense.source.views[len(dense.source.views) - dense.source.shared :]):
         write_again(new, view)
     if graph.shape(data) != shape:
@@ -133,6 +136,7 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
     weight = dense.weight
     if not dense.turned:
         weight = new.node("Transpose", [weight], perm=[1, 0])
+    # a recipe for nothing would be part of the record and of each refit
     if dense.factor != 1.0:
         weight = new.node("Mul", [weight, new.constant(dense.factor)])
     weight = new.node("Reshape", [weight, new.constant([dense.columns, *shape[1:]])])
@@ -224,6 +228,7 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
         return
     columns = matrix[-2] if fixed[0] else matrix[-1]
     nodes, bias, output = [node], "", node.outputs[0]
+    # a bias is by output channel, and with the matrix on the left the columns are not channels
     add = None if fixed[0] else graph.only_reader(output)
     found = _bias(graph, add, output, columns)
     if add is not None and found:
@@ -256,6 +261,7 @@ def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> s
     other = next((name for name in add.inputs if name != tensor), "")
     if not other or not graph.constant(other) or not per_column(graph.shape(other), columns):
         return ""
+    # a constant of more dimensions makes the Add's result larger
     return other if graph.rank(other) <= graph.rank(tensor) else ""
 
 
@@ -367,6 +373,7 @@ def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, st
     if node.op == "Div":
         return new.node("Reciprocal", [operand]), ""
     if scale.turned:
+        # c - x = -1 x + c
         minus = new.node("Expand", [new.constant([-1.0]), new.constant([scale.channels])])
         return minus, operand
     return "", new.node("Neg", [operand])
@@ -441,6 +448,7 @@ def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
     weight, bias = conv.node.inputs[1], conv.bias
     factor, shift = write_scale(graph, new, scale)
     if shift:
+        # before the factor is applied to the weights: the shift comes after it in factor x + shift
         added = _through(new, conv, _by_input(new, conv, weight, shift))
         bias = new.node("Add", [bias, added]) if bias else added
     if factor:
@@ -521,6 +529,7 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """
     conv = read_conv(graph, node)
     zeros = None if conv is None else read_zeros(graph, graph.producer(node.inputs[0]))
+    # padded channels would shift the groups' borders
     if conv is None or zeros is None or (conv.groups != 1 and any(zeros.channels)):
         return
     top, left, bottom, right = conv.size.pads
@@ -533,8 +542,10 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     wide = conv._replace(size=replace(conv.size, pads=pads))
     wide = wide._replace(shape=graph.shape(zeros.node.inputs[0]))
     plan = None
+    # other limits have rewrites of their own; here only the padding of this step must be allowed
     if pads != conv.size.pads and not too_large(conv) and too_padded(wide):
         plan = None if any(zeros.channels) else plan_split(wide)
+        # layers of zeros would be the Pad again
         if plan is None or any(map(any, plan.zeros)):
             return
     new = yield (node, zeros.node)
@@ -548,6 +559,7 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
         first = zeros.channels[0]
         last = first + wide.shape[1]
         bounds = [new.constant([value]) for value in (first, last, 1)]
+        # weights at channels of zeros have no effect
         weight = new.node("Slice", [weight, *bounds])
     inputs = [data, weight, wide.bias]
     write_conv(new, inputs, wide.size, groups=wide.groups, output=node.outputs[0], name=node.name)

@@ -51,6 +51,7 @@ REDUCTIONS = (
     "ReduceLogSumExp",
     "ReduceSumSquare",
 )
+# ai.onnx opset from which a reduction reads its axes as an input: ReduceSum, and all others
 _SUM_AXES_INPUT = 13
 _AXES_INPUT = 18
 # a neighbour that is written again is proved again, so a neighbour with few weights is preferred
@@ -79,6 +80,7 @@ def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]
 
     Dimensions of size 1 have no parts; None if a border does not divide a dimension.
     """
+    # a border is the number of elements after it, so equal borders match in both shapes
     borders = {math.prod(shape[index:]) for index in range(len(shape) + 1)}
     high, found = math.prod(sizes), []
     for size in sizes:
@@ -96,6 +98,7 @@ def atom_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ..
     """Returns the dimension of ``shape`` that contains each atom."""
     found, dim, left = [], 0, shape[0] if shape else 1
     for size in sizes:
+        # dimensions of size 1 contain no atom
         while left == 1:
             dim += 1
             left = shape[dim]
@@ -126,6 +129,7 @@ class View(NamedTuple):
         found = [1] * len(self.x)
         for xs, ys in self.groups:
             part, whole = [wide[i] for i in ys], [self.y[i] for i in ys]
+            # a group matches as a whole or broadcasts as a whole; a part of it has no equal in x
             if part == whole:
                 for i in xs:
                     found[i] = self.x[i]
@@ -160,6 +164,7 @@ class View(NamedTuple):
 
 def view(x: Sequence[int], y: Sequence[int]) -> View | None:
     """Returns the view of shape ``x`` as shape ``y``; None if there is none."""
+    # with no elements, every group of dimensions has the product 0
     if math.prod(x) != math.prod(y) or math.prod(x) == 0:
         return None
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -395,6 +400,7 @@ def _neutral(graph: RewriteGraph, node: Node) -> str | None:
     if node.op in _EITHER_SIDE:
         pairs.append((node.inputs[1], node.inputs[0]))
     for data, factor in pairs:
+        # a derived factor follows the weights: after a refit it may have another value
         known = graph.constant(factor) and not graph.recipe(factor)
         if known and graph.scalar(factor) == _NEUTRAL[node.op]:
             return data
@@ -409,9 +415,11 @@ def _does_nothing(graph: RewriteGraph, node: Node) -> bool:
     if node.op == "Transpose":
         return moves_ones(graph.shape(node.inputs[0]), permutation(graph, node))
     if node.op == "Slice":
+        # the caller compares the shapes: of the same size and with step 1, it is the whole tensor
         steps = graph.ints(node.input(4)) if node.input(4) else [1]
         return steps is not None and all(step == 1 for step in steps)
     if node.op == "Pad":
+        # computed pads are unknown, hence not zero
         return not any(graph.ints(node.inputs[1]) or [1])
     if node.op == "Clip":
         return not any(node.inputs[1:])
@@ -425,9 +433,11 @@ def _does_nothing(graph: RewriteGraph, node: Node) -> bool:
 
 
 def _resizes_by_one(graph: RewriteGraph, node: Node) -> bool:
+    # it may crop and enlarge to the same size
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return False
     if node.input(3):
+        # sizes equal to the input's, which the caller compares
         return graph.constant(node.inputs[3])
     scales = graph.value(node.inputs[2]) if node.input(2) else None
     return scales is not None and all(float(item) == 1 for item in scales.reshape(-1))
@@ -452,6 +462,7 @@ def share_layout(graph: RewriteGraph, node: Node) -> Replacement:
         return
     equal = [
         item
+        # each reader is tried as ``node``: comparing it with all others would be quadratic
         for item in islice(graph.readers(node.inputs[0]), _LOOKED_AT)
         if item is node or _equal(graph, item, node)
     ]
@@ -500,6 +511,7 @@ def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
         axis = by.axis(node.attrs.get("axis", -1))
         return None if axis is None else Carried((data,), {**node.attrs, "axis": axis}, passed)
     if node.op == "BatchNormalization" and not node.attrs.get("training_mode"):
+        # its vectors are by channel, the second dimension
         if by.x[:2] != by.y[:2] or any(node.outputs[1:]):
             return None
         return Carried((data, *map(Operand, node.inputs[1:])), node.attrs, passed)
@@ -562,6 +574,7 @@ def _concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
             return None
         views.append(seen)
         along &= seen.joined(axis)
+    # along C if possible: the DLA concatenates along no other axis
     for chosen in sorted(along, key=lambda i: (i != 1, i)):
         if len({(*v.x[:chosen], *v.x[chosen + 1 :]) for v in views}) == 1:
             break
@@ -582,6 +595,7 @@ def _reduction(
     found: list[int] = []
     for xs, ys in by.groups:
         inside = [i in axes for i in ys if by.y[i] != 1]
+        # x cannot reduce a part of a group
         if inside and any(inside) != all(inside):
             return None
         if any(i in axes for i in ys) and all(inside):
@@ -664,6 +678,7 @@ def merge_reshapes(graph: RewriteGraph, node: Node) -> Replacement:
     first = graph.producer(node.inputs[0])
     if first is None or not _reshapes(graph, node) or not _reshapes(graph, first):
         return
+    # ``merge-transposes`` does that
     if node.op == "Transpose" and first.op == "Transpose":
         return
     new = yield (node, first)
@@ -743,5 +758,6 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     results = write(new, node, there, [""] * len(node.outputs))
     gone = [item.name for item in there.passed if graph.inner(item.outputs[0], (node,))]
     for wide, old in zip(results, node.outputs, strict=True):
+        # the reshape moves, so it keeps its name
         name = gone.pop() if gone else f"{node.name}:reshape"
         reshape(new, wide, graph.shape(old), output=old, name=name)

@@ -212,6 +212,7 @@ def rows(made: Resizing, axis: ResizeAxis) -> tuple[np.ndarray, np.ndarray]:
         weight = _cubic(np.abs(index - at[:, None]), made.cubic)
         if made.exclude:
             weight = weight * ((index >= 0) & (index < axis.size))
+            # ONNX: the remaining weights are scaled to the sum 1
             weight = weight / weight.sum(1, keepdims=True)
     return np.clip(index, 0, axis.size - 1).astype(np.int64), weight
 
@@ -226,9 +227,11 @@ def steady(made: Resizing, axis: ResizeAxis) -> bool:
     rough = _coordinates(axis, made.coordinates, np.float32).astype(np.float64)
     if made.mode != "nearest":
         return bool(np.abs(exact - rough).max() <= _OFF)
+    # the rounding of FP32 coordinates grows with their size
     near = _NEAR * (1 + np.abs(exact))
     chosen = [_rounded(at, made.rounding) for at in (exact, exact - near, exact + near)]
     alike = (chosen[0] == chosen[1]) & (chosen[0] == chosen[2])
+    # a coordinate without rounding may be exactly at a border of two elements
     return bool((alike | (exact == rough)).all())
 
 
@@ -337,6 +340,7 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
     """
     if axis.out < axis.size:
         return None
+    # by results, O(out): matrices of both would have out times size elements
     seen = _effect(*rows(made, axis), axis.size)
     for item in _possible_growths(axis):
         difference = seen - _effect(*rows(*_ideal_resize(item, axis)), axis.size)
@@ -354,6 +358,7 @@ def _possible_growths(axis: ResizeAxis) -> list[Growth]:
     if axis.out == axis.size:
         return [Growth("same", 1)]
     found = []
+    # repetition first: it has fewer layers than interpolation with the same effect
     if axis.out % axis.size == 0:
         factor = axis.out // axis.size
         found.append(Growth("repeat", factor, axis.size == 1))
@@ -481,6 +486,7 @@ def write(
     """
     down, across = plan
     pairs: list[_Pair]
+    # a layer resizes, pools or crops both axes
     if all(a.kind == b.kind for a, b in zip(down, across, strict=False)):
         pairs = list(zip_longest(down, across))
     else:
@@ -491,6 +497,7 @@ def write(
         sizes = shape[2:]
         after = [s.after(n) if s else n for s, n in zip(pair, sizes, strict=True)]
         shape = (*shape[:2], *after)
+        # a window without padding has the same mean in both ways
         if inclusive and any(stage and stage.begin + stage.end for stage in pair):
             pooled = _write(new, source, pair, output="", name=first, count=True)
             places = _map(pair, sizes, shape)
@@ -561,6 +568,7 @@ def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
         return
     _, most = rule_range("resize.nearest_scale" if nearest else "resize.linear_scale")
     factors = (down.factor, across.factor)
+    # it would replace a supported Resize by itself, endlessly
     if max(factors) > most or _taken(made, nearest=nearest):
         return
     new = yield (node,)
@@ -732,6 +740,7 @@ def _same(axis: ResizeAxis) -> bool:
 def _matrix(made: Resizing, axis: ResizeAxis) -> np.ndarray:
     index, weight = rows(made, axis)
     matrix = np.zeros((axis.out, axis.size))
+    # clamped taps at a border have the same index, and plain assignment would keep the last only
     np.add.at(matrix, (np.arange(axis.out)[:, None], index), weight)
     return matrix
 

@@ -48,6 +48,7 @@ def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None
         return None
     value = graph.value(node.inputs[1])
     assert value is not None
+    # the indices at the first place of the other axes
     line = value[tuple(slice(None) if at == axis else slice(1) for at in range(len(shape)))]
     if not (value == line).all():
         return None
@@ -124,6 +125,7 @@ def gather_shaped(graph: RewriteGraph, node: Node) -> Replacement:
     if found is None:
         return
     axis, picks = found
+    # the DLA does not slice batches; of a batch of 1, the only sample is a reshape
     if axis == 0 and (graph.shape(node.inputs[0])[0] != 1 or len(picks) != 1):
         return
     plain = axis and graph.rank(node.inputs[0]) == 4 and graph.rank(node.inputs[1]) == 1
@@ -156,6 +158,7 @@ def writable(graph: RewriteGraph, node: Node) -> bool:
 
 def scatter(graph: RewriteGraph, node: Node, place: ScatterPlace) -> Replacement:
     """Writes the remaining data and the updates; does not apply if an index is repeated."""
+    # ONNX leaves open which of several updates at one index wins, and "add" needs their sum
     if len(set(place.picks)) != len(place.picks):
         return
     new = yield (node,)
@@ -197,6 +200,7 @@ def _scatter(
     """Writes ``updates`` over, or onto, the channels ``picks`` of ``data``."""
     channels = shape[1]
     ranges = find_runs(picks)
+    # a concatenated constant would be a layer on the GPU
     if len(ranges) == 1 and not adds and not any(fixed):
         start, end = ranges[0]
         left = [(0, start)] if start else []

@@ -142,6 +142,7 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
     """
     first = graph.producer(node.inputs[0])
     before = first is not None and first.op in RESHAPES and not first.domain
+    # with other readers the reshape must stay, and the DLA lacks it
     before = before and graph.only_reader(node.inputs[0]) is node
     nodes = (node, first) if before and first is not None else (node,)
     source = nodes[-1].inputs[0]
@@ -167,6 +168,7 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
             nodes = (*nodes, last)
         else:
             last = None
+    # the whole move first: a part of it leaves reshapes that the DLA lacks
     for chain, count, output in reversed(found):
         move = trace_blocks(graph.shape(source), steps[:count], graph.shape(output))
         if move is not None:
@@ -207,6 +209,7 @@ def _trace_cached(
             new = range(len(sizes), len(sizes) + len(inner))
             sizes.update(zip(new, inner, strict=True))
             for order in (ordered, reached):
+                # both orders list every atom, so the new atoms replace it in both
                 at = order.index(atom)
                 order[at : at + 1] = new
         return atom_dimensions([sizes[atom] for atom in reached], shape)
@@ -272,6 +275,7 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
             strides=kernel,
             output=output if last else "",
         )
+        # the pixel's place in the block just made is now part of its channel
         taps = [
             ((channel * rows + i % rows) * columns + j % columns, i // rows, j // columns)
             for channel, i, j in taps
@@ -413,13 +417,16 @@ def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
     if node.op == "Conv":
         shape = graph.shape(node.inputs[1]) if data == [0] else ()
         depthwise = node.attrs.get("group", 1) == channels and shape[:2] == (channels, 1)
+        # one channel and one group is both; ``mixes_channels`` takes it
         return Channelwise(0, {1: 0, 2: 0}) if depthwise and channels > 1 else None
     if node.op not in _WITH_CONSTANT or len(node.inputs) != 2:
         return None
     other = 1 - data[0]
     shape = graph.shape(node.inputs[other])
+    # a constant that enlarges the activation
     if graph.shape(node.outputs[0]) != graph.shape(node.inputs[data[0]]):
         return None
+    # constants broadcast from the last dimension: C is the third from the end
     axis = len(shape) - 3
     has_channels = axis >= 0 and shape[axis] != 1
     return Channelwise(data[0], {other: axis} if has_channels else {})
@@ -526,6 +533,7 @@ def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
     if found is None:
         return
     nodes, (source, output, picks) = found
+    # before first: there is one chain, after the shuffle one for each reader
     chain = chain_before(graph, source, mixes_channels)
     chains = None if chain is not None else chains_after(graph, output, mixes_channels)
     if chain is not None:
@@ -621,6 +629,7 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
 
     Checks only weights that a rewrite added.
     """
+    # weights of the model may be large, and a refit changes them
     brought = graph.fixed(node.inputs[1]) if len(node.inputs) == 2 else None
     if brought is None or graph.rank(node.inputs[0]) != 4:
         return None
@@ -632,6 +641,7 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
         return None
     per_group = maps // node.attrs.get("group", 1)
     inner = weight.reshape(maps, depth).argmax(axis=1)
+    # an index within a group, plus the group's first channel
     picks = tuple(int(c) + k // per_group * depth for k, c in enumerate(inner))
     return picks if sorted(picks) == list(range(maps)) else None
 
@@ -667,6 +677,7 @@ def _ungrouped(graph: RewriteGraph, new: Writer, node: Node) -> Node:
     new.check_size(maps, groups, depth)
     blocks = np.kron(np.eye(groups), np.ones((maps // groups, depth)))
     mask = new.constant(blocks[:, :, None, None], like=node.inputs[1], role="blocks")
+    # every group's weights at every group's channels; the mask keeps those at their own
     tiled = new.node("Tile", [node.inputs[1], new.constant([1, groups, 1, 1], role="repeats")])
     weight = new.node("Mul", [tiled, mask])
     attrs = {key: value for key, value in node.attrs.items() if key != "group"}

@@ -53,6 +53,7 @@ def read_slice(graph: RewriteGraph, node: Node) -> list[Span] | None:
     spans = [(0, size, 1) for size in shape]
     for start, axis, step in zip(starts, axes, steps, strict=True):
         size = shape[axis]
+        # ONNX clamps starts to the tensor, and a negative start counts from the end
         inside = start + size if start < 0 else start
         first = min(max(inside, 0), size if step > 0 else size - 1)
         # a single element has no step
@@ -234,6 +235,7 @@ def focus(graph: RewriteGraph, node: Node) -> Replacement:
         readers = graph.readers(node.outputs[0])
         if not readers:
             return
+        # from a Slice as well: ``strided-slice`` would take it before the Concat is reached
         node = readers[0]
     parts = node.inputs
     if node.op != "Concat" or node.domain:
@@ -242,12 +244,15 @@ def focus(graph: RewriteGraph, node: Node) -> Replacement:
         return
     if not graph.floats(node.outputs[0]) or not 1 < len(parts) <= _MOST_PARTS:
         return
+    # slices of slices: the common source may be above the nearest
     walks = [{tensor: (spans, nodes) for tensor, spans, nodes in _up(graph, p)} for p in parts]
+    # nearest first, so that shared slices above stay as they are
     source = next((t for t in walks[0] if all(t in walk for walk in walks)), None)
     if source is None:
         return
     slices = {item.name: item for walk in walks for item in walk[source][1]}
     nodes = (node, *slices.values())
+    # with another reader a slice stays on the GPU anyway
     if not all(graph.inner(item.outputs[0], nodes) for item in slices.values()):
         return
     spans = [walk[source][0] for walk in walks]
@@ -305,6 +310,7 @@ def _fits(shape: Sequence[int], spans: Sequence[Sequence[Span]]) -> bool:
         return False
     kernel = _kernel(spans)
     for axis, step, side in zip((2, 3), steps, kernel, strict=True):
+        # the convolution's outputs along this axis must be the slices' elements
         made = (shape[axis] - side) // step + 1
         same = all(part[axis][1:] in {(made, step), (1, 1)} for part in spans)
         if side > rule_range("convolution.kernel")[1] or not same:
@@ -386,6 +392,7 @@ def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
     if not axis:
         return
     new = yield (node,)
+    # a tensor that is joined twice is transposed once
     parts = dict.fromkeys(node.inputs)
     turned = {name: to_channels(new, name, axis) for name in parts}
     joined = new.node("Concat", [turned[name] for name in node.inputs], name=node.name, axis=1)
@@ -418,6 +425,7 @@ def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
     constants: list[str] = []
     count = 0
     parts = zip(node.inputs, fixed, strict=True)
+    # neighbours of one kind share a range of channels
     for is_fixed, run in groupby(parts, key=lambda part: part[1]):
         names = [name for name, _ in run]
         channels = sum(graph.shape(name)[1] for name in names)
@@ -529,6 +537,7 @@ def repeat(graph: RewriteGraph, node: Node) -> Replacement:
             return
     new = yield (node,)
     output, shape = node.outputs[0], list(before)
+    # a nearest resize repeats each element, Tile the whole side: equal only for a side of 1
     tiled = [axis for axis in (1, 2, 3) if times[axis] > 1 and (axis == 1 or shape[axis] > 1)]
     grown = [axis for axis in (2, 3) if times[axis] > 1 and axis not in tiled]
     for axis in tiled:

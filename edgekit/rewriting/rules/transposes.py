@@ -96,6 +96,7 @@ def _back(values: list[int], perm: tuple[int, ...]) -> tuple[int, ...]:
 def _gather(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
     axis = perm[node.attrs.get("axis", 0)]
     rank = graph.rank(node.inputs[1])
+    # several index axes in place of one: the permutation after it is not ``perm`` any more
     if rank > 1:
         return None
     attrs = {**node.attrs, "axis": axis}
@@ -116,6 +117,7 @@ def _pad(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | Non
 
 
 def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
+    # a region of interest lists all axes in order, too
     if node.input(1) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
     # only height and width of images: no runtime resizes other axes in every mode
@@ -169,6 +171,7 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
     if node.op in ALONG:
         axis = perm[node.attrs.get("axis", -1)]
         return Carried((data,), {**node.attrs, "axis": axis}, passed, perm)
+    # its vectors are by channel, the second dimension
     if node.op == "BatchNormalization" and perm[:2] == (0, 1):
         if node.attrs.get("training_mode") or any(node.outputs[1:]):
             return None
@@ -191,6 +194,7 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
 
 def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
     """Returns an operation that treats all its operands alike; None if it has no such form."""
+    # broadcasting adds leading dimensions, which ``perm`` does not have
     if graph.rank(node.outputs[0]) != len(perm):
         return None
     operands: list[Operand] = []
@@ -219,6 +223,7 @@ def _other(
 ) -> tuple[Operand, tuple[Node, ...]] | None:
     """Returns an operand before the transposition, with its transposition; None if impossible."""
     shape = graph.shape(name)
+    # one element broadcasts in any order
     if scalars and all(side == 1 for side in shape) and (len(shape) < 2 or graph.constant(name)):
         return Operand(name), ()
     if len(shape) > len(perm):
@@ -232,11 +237,13 @@ def _other(
         if _transposes(graph, reader, back):
             return Operand(reader.outputs[0]), (reader,)
     wide = (*(1,) * (len(perm) - len(shape)), *shape)
+    # a reshape, which moves no data
     if moves_ones(wide, back):
         target = tuple(wide[i] for i in back)
         return Operand(name, target if target != shape else None), ()
     if not graph.constant(name):
         return None
+    # a constant is transposed by a recipe, once
     return Operand(name, wide if wide != shape else None, back), ()
 
 
@@ -323,12 +330,14 @@ def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
     assert perm is not None
     new = yield (node, *passed)
     again(graph, new, passed, (node,), there)
+    # the moved axes are gone (a reduction): no transposition is left
     if perm == tuple(range(len(perm))):
         write(new, node, there, list(node.outputs))
         return
     results = write(new, node, there, [""] * len(node.outputs))
     gone = [item.name for item in passed if graph.inner(item.outputs[0], (node,))]
     for plain, old in zip(results, node.outputs, strict=True):
+        # the transposition moves, so it keeps its name
         name = gone.pop() if gone else f"{node.name}:transpose"
         new.node("Transpose", [plain], output=old, name=name, perm=list(perm))
 
@@ -377,6 +386,7 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     perm, read = permutation(graph, made), graph.shape(node.inputs[0])
     data = graph.shape(made.outputs[0])
     depth = math.prod(data[1:])
+    # the sum is within a sample
     if perm[0] != 0 or read[0] != data[0]:
         return
     flat = read[1] == depth
@@ -390,6 +400,7 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     product = _Product(read if flat else None, depth_first, back)
     passed = (flatten, made) if flatten else (made,)
     new = yield (node, *passed)
+    # the transposition is still needed if the reshape after it stays
     removable = (node, passed[0]) if graph.inner(passed[0].outputs[0], (node,)) else (node,)
     for item in reversed(passed):
         again(graph, new, (item,), removable)
@@ -400,6 +411,8 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
         source = reshape(new, source, product.flat)
     elif node.op == "Conv":
         attrs["kernel_shape"] = list(graph.shape(source)[2:])
+        # the window is the whole tensor: these have no effect, but strides and dilations are in the
+        # old order of axes
         attrs.pop("auto_pad", None)
         attrs.pop("strides", None)
         attrs.pop("dilations", None)

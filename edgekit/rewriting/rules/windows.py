@@ -127,6 +127,7 @@ def _averages(
         return None
     best = None
     for first, *rest in _average_splits(size, stride, before, after):
+        # only a shorter cascade than the best so far is worth a search
         left = len(best) - 2 if best else most - 1
         if left < 1:
             break
@@ -141,9 +142,12 @@ def _average_splits(
 ) -> Iterator[tuple[PoolStage, int, int, int, int]]:
     """Yields a first pool, and size, stride and padding of the remaining window."""
     for a in range(rule_range("pooling.window")[1], 1, -1):
+        # windows of a that do not overlap: the larger stride and the padding must fall on their
+        # borders
         if size % a == 0 and stride % a == 0:
             first = PoolStage(a, a, before % a, after % a)
             yield first, size // a, stride // a, before // a, after // a
+    # the rest of the stride drops results by a pool of window 1
     for d in _parts(stride, rule_range("pooling.stride")[1]):
         if fits(size, d, before, after):
             yield PoolStage(size, d, before, after), 1, stride // d, 0, 0
@@ -187,11 +191,13 @@ def mixed_stages(axis: PoolAxis) -> tuple[tuple[PoolStage, ...], float] | None:
     if axis.dilation != 1:
         return None
     candidates = []
+    # a window to both ends may have more zeros: its sum stays, only the divisor grows
     for more in range(rule_range("pooling.padding")[1] + 1) if not axis.stride else (0,):
         before, after = axis.before + more // 2, axis.after + more - more // 2
         longer = replace(axis, size=axis.size + more, before=before, after=after)
         found = _pools_and_conv(longer, MOST_STAGES)
         if found:
+            # fewest layers first, then a small kernel, even and little padding
             large = found[-1].size > rule_range("pooling.window")[1]
             candidates.append(((len(found), large, more % 2, more), longer.size, found))
     if not candidates:
@@ -235,6 +241,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
     if axis.dilation == 1:
         return _fewest(axis.size, axis.stride, axis.before, axis.after)
     d, last = axis.dilation, axis.length - 1
+    # else the window's elements are not multiples of d from element 0 on
     if axis.before % d or axis.stride % d or d > rule_range("pooling.stride")[1]:
         return None
     # elements at multiples of d are left
@@ -245,6 +252,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
 
 @cache
 def _fewest(size: int, stride: int, before: int, after: int) -> tuple[PoolStage, ...] | None:
+    # by length, so that the first cascade found is a shortest
     for most in range(1, MOST_STAGES + 1):
         # a single window that reaches to the end may reach further
         for more in (0, *range(1, rule_range("pooling.padding")[1] + 1)) if not stride else (0,):
@@ -267,6 +275,7 @@ def _maxima(
             continue
         for a in range(rule_range("pooling.window")[1], 0, -1):
             b, left = divmod(size - a, d)
+            # windows of a at a distance over a leave gaps; a pool of 1 at stride 1 does nothing
             if left or b < 0 or (b and d > a) or (d == 1 and a == 1):
                 continue
             (first, first_rest), (last, last_rest) = (
@@ -287,6 +296,7 @@ def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
     in neighbouring windows, too.
     """
     own = min(pad, a - 1, rule_range("pooling.padding")[1])
+    # padding is omitted in whole strides
     own -= (own - pad) % d
     return own, (pad - own) // d
 
@@ -357,6 +367,7 @@ def read_pool(graph: RewriteGraph, node: Node) -> PoolNode | None:
         before, declared = given.pads[at], given.pads[at + 2]
         span = (size - 1) * dilation + 1
         after = (counts[at] - 1) * stride + span - before - sizes[at]
+        # runtimes disagree on windows entirely in the padding
         if not (0 <= before < span and declared >= 0 and after < span):
             return None
         if counts[at] == 1 and after >= 0:
@@ -437,6 +448,7 @@ def read_reduction(graph: RewriteGraph, node: Node) -> Reduction | None:
         return None
     shape = graph.shape(source)
     axes = _axes(graph, node)
+    # the DLA's layers do not mix samples
     if axes is None or 0 in shape or (0 in axes and shape[0] != 1):
         return None
     wide = tuple(axis for axis in axes if shape[axis] != 1)
@@ -497,6 +509,7 @@ def sum_parts(height: PoolAxis, width: PoolAxis, channels: int) -> list[RowNode]
 def _with_convolutions(
     height: PoolAxis, width: PoolAxis, channels: int, gain: float, *, whole_sum: bool = False
 ) -> list[RowNode] | None:
+    # depthwise convolutions have a group for each channel
     if channels > rule_range("convolution.groups")[1]:
         return None
     tries: list[tuple[Sequence[_Both], float]] = []
@@ -508,7 +521,9 @@ def _with_convolutions(
     direct = conv_stages(height), conv_stages(width)
     if direct[0] and direct[1]:
         alone = [(_together(direct[0], direct[1]), 1.0), (_apart(direct[0], direct[1]), 1.0)]
+        # a sum through averages loses digits of small values in INT8
         tries = [*alone, *tries] if whole_sum else [*tries, *alone]
+    # in the order of preference, by what fits the convolution buffer
     for stages, factor in tries:
         if _in_buffer(stages, height.length, width.length, channels):
             return _pool_parts(stages, channels, gain * factor)
@@ -560,6 +575,7 @@ def _pool_parts(stages: Sequence[_Both], channels: int, gain: float) -> list[Row
         if index not in convs:
             parts.append(_pool("AveragePool", both))
             continue
+        # once, and in the last: intermediate values stay averages
         weight = (gain if index == convs[-1] else 1.0) / (both[0].size * both[1].size)
         parts.append(_convolution(both, channels, weight))
     return parts
@@ -574,6 +590,7 @@ def _pool(op: str, both: _Both) -> RowNode:
         "pads": pads if any(pads) else None,
     }
     if op == "AveragePool" and any(pads):
+        # the cascade counts padding as zeros; without padding the attribute has no effect
         attrs["count_include_pad"] = 1
     return RowNode(op, (), attrs)
 
@@ -638,8 +655,10 @@ def _reduction_parts(
     item: Reduction, image: list[RowNode] | None, weight: float
 ) -> list[RowNode] | None:
     ends = item.reshape()
+    # nothing is reduced, only dimensions of size 1 are dropped
     if not item.axes and ends:
         return ends
+    # only channels: no window over the image
     if item.axes == (1,):
         image = []
     if image is None:
