@@ -138,6 +138,7 @@ def load_network(
     if board is None:
         with _signers_file(allowed_signers, signers) as file:
             model = load(path, allowed_signers=file, trust_unsigned=trust_unsigned)
+        # the file is read twice, and only one content was checked by each
         if model.digest != bundle.digest:
             raise BundleError(
                 "the bundle was exchanged while it was loaded",
@@ -166,6 +167,7 @@ def load_network(
         def run(feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return read_npz(client.infer(bundle.name, write_npz(feed)))
 
+        # the connection lives on with the network; before, an error closes it
         return LoadedNetwork(bundle, exported, run, stack.pop_all().close)
 
 
@@ -182,6 +184,7 @@ def _signers_file(given: Path | None, lines: list[str]) -> Iterator[Path]:
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         revoked = revoked_file(default_root() / "allowed_signers")
         if revoked.exists():
+            # the reader looks for revoked keys beside the list of signers
             shutil.copyfile(revoked, revoked_file(file))
         yield file
 

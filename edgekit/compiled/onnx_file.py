@@ -64,6 +64,7 @@ def onnx_file(
     """
     graph = read(path)[0].graph
     constants = {one.name for one in graph.initializer}
+    # ONNX up to IR version 3 lists initializers as inputs as well
     declared = {value.name: value for value in graph.input if value.name not in constants}
     given = tuple(args) if isinstance(args, list | tuple) else (args,)
     example = named_values(list(declared), given, kwargs)
@@ -71,6 +72,7 @@ def onnx_file(
     sizes = {name: shape for name, (shape, _) in known.items()}
     sizes |= {name: tuple(one.shape) for name, one in example.items() if hasattr(one, "shape")}
     used = {name for node in graph.node for name in reads(node)}
+    # loading drops unused inputs; an unknown name stays, so that loading refuses it
     read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
     model = load(path, shapes=read_sizes)
     key = export_cache.key("onnx", str(path), release, model.digest)
@@ -90,6 +92,7 @@ def onnx_file(
                 exporter=None,
                 opset=read_opset(model.proto),
                 tensorrt=release,
+                # the cache is of the file; sizes and ranges are the call's
                 inputs=[],
                 outputs=[_tensor(value) for value in model.proto.graph.output],
                 arguments=Arguments(parameters=list(declared), constants={}),
@@ -118,6 +121,7 @@ def onnx_file(
                 hint="leave the type out",
             )
     exported = exported.model_copy(update={"inputs": taken})
+    # after the load, which resolves open sizes
     if example:
         bind_values(exported, given, kwargs)
     return exported

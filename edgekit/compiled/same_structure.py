@@ -80,6 +80,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     renamed = {one.name: one.name for one in proto.graph.input}
     taken: dict[str, np.ndarray] = {}
     another = partial(_structure_error, read_module_names(proto.graph), mine, theirs)
+    # in pairs: an exporter writes equal networks in equal order
     for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
         if node is not None and found is not None and _lost_bias(node, found, theirs):
             raise UsageError(
@@ -96,13 +97,17 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
                 if renamed.get(name, name) != given:
                     raise another(node, found)
                 continue
+            # a bias that this export dropped, because it is zero
             value = np.zeros_like(mine[name]) if given is None else theirs.get(given)
             kind = (mine[name].shape, mine[name].dtype)
             if value is None or (value.shape, value.dtype) != kind:
                 raise another(node, found)
+            # a shared weight must be equal at all its readers; integers (shapes, axes) are part of
+            # the engine
             before = taken.setdefault(name, value) if name in floats else mine[name]
             if not np.array_equal(before, value, equal_nan=name in floats):
                 raise another(node, found)
+        # tensors of other names at the same place are the same
         renamed.update(zip(node.output, found.output, strict=True))
     for tensor in proto.graph.initializer:
         if tensor.name in taken:

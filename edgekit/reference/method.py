@@ -220,7 +220,6 @@ class MethodErrors:
     def affordable(self) -> int:
         """Number of further inputs for the remaining methods; 0 for a few."""
         more = (self._most_runs - self._runs) // len(self._left)
-        # fewer would not change a decision, but load every build again
         return more if more >= _FEWEST // 2 else 0
 
     def add(self, inputs: Sequence[HeldOutInput]) -> None:
@@ -281,7 +280,7 @@ class MethodErrors:
         found = {}
         for method, each in scales.items():
             digests = tuple(own.digest for own in each.values())
-            # methods with equal scales (of a network without outliers) are the same build
+            # methods with equal scales are the same build
             if digests in known:
                 self._runs += len(inputs)
             else:

@@ -23,7 +23,6 @@ def build_open(model: Model, layers: Sequence[str]) -> Artefacts:
     engine = hashlib.sha256(data).hexdigest()
     store = WeightStore(model)
     for name in model.weights:
-        # FP32, because a range has no INT8 scales
         store.get(name, "none")
     graph = model.proto.graph
     inputs = tuple(value.name for value in graph.input)

@@ -521,7 +521,7 @@ class KernelChain:
             for rows, value in zip(made, quantised.result(), strict=True):
                 rows[-1] = value
         for name in kernel.inputs:
-            # before the results are added: both would count for the peak of memory
+            # freed at its last reader: rows of all tensors at once would exceed the memory
             if self._last[name] == at:
                 del alive[name]
         for name, rows in zip(kernel.outputs, made, strict=True):
