@@ -59,7 +59,7 @@ def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
     about, inputs = exported.arguments, [tensor.name for tensor in exported.inputs]
     fixed = {**about.defaults, **about.constants}
     now = {**about.defaults, **plain_constants(call, about.defaults)}
-    strange = [one for one in call.names if one not in inputs]
+    strange = [tensor for tensor in call.names if tensor not in inputs]
     strange += [
         constant for constant in call.constants if constant not in fixed and constant not in inputs
     ]
@@ -193,9 +193,10 @@ def run_on_gpu(
         {tensor.name: torch_type(tensor.type) for tensor in inputs},
         first_device(values.values()),
     )
+    # TensorRT reads contiguous memory at the tensor's address
     feed = {
-        name: as_tensor(one, device, kinds[name]).detach().contiguous()
-        for name, one in values.items()
+        name: as_tensor(value, device, kinds[name]).detach().contiguous()
+        for name, value in values.items()
     }
     # a tensor keeps its memory alive
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}

@@ -61,6 +61,7 @@ class LoadedNetwork:
         self.name, self.digest, self.exported = bundle.name, bundle.digest, exported
         self._run, self._on_gpu = run, on_gpu
         self._read = {tensor.name for tensor in bundle.manifest.inputs}
+        # also closes the connection of a network that is only dropped
         self._close = weakref.finalize(self, close)
 
     def __repr__(self) -> str:
@@ -88,6 +89,7 @@ class LoadedNetwork:
         """
         about = self.exported
         arrays = all(isinstance(value, np.ndarray) for value in (*args, *kwargs.values()))
+        # without PyTorch there are no modules' arguments, only inputs in order or by name
         by_name = bind_values if arrays or find_spec("torch") is None else bind_tensors
         given = by_name(about, args, kwargs)
         device = first_device(given.values())
@@ -179,6 +181,7 @@ def _signers_file(given: Path | None, lines: list[str]) -> Iterator[Path]:
     if given is not None:
         yield given
         return
+    # the reader takes a file, and its lines come from several
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "allowed_signers")
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -429,9 +429,9 @@ def _weight_versions(source: Any) -> _Versions:
 
     every = [*source.parameters(), *source.buffers()]
     samples = defaultdict(list)
-    for one in every:
-        flat = one.detach().reshape(-1)
-        samples[one.dtype, one.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
+    for tensor in every:
+        flat = tensor.detach().reshape(-1)
+        samples[tensor.dtype, tensor.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
     # a single copy from each device: a call must not wait for each tensor
     read = [torch.cat(some).cpu().view(torch.uint8).numpy() for some in samples.values()]
     counts = ((id(item), item._version) for item in every)

@@ -304,7 +304,7 @@ class Float32Reference:
     @property
     def between(self) -> int:
         """Bytes that an input keeps between the pieces of a streamed model; 0 if not streamed."""
-        return max((getattr(one, "between", 0) for one in self._sessions.values()), default=0)
+        return max((getattr(item, "between", 0) for item in self._sessions.values()), default=0)
 
     def outputs(
         self, names: Sequence[str], first: int, group: Sequence[Mapping[str, np.ndarray]]
@@ -377,6 +377,7 @@ def accuracy(
     count = 0
     for feed, found, values in _compare_inputs(runner, reference, names, data):
         for name, value in zip(names, values, strict=True):
+            # masks inside the network may be infinite
             if name in wanted and value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise DataError(
                     f"the network gives NaN or infinity in {name!r} even in FP32",
@@ -454,6 +455,7 @@ def _compare_inputs(
 ) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray]]]:
     """Yields each input with the build's tensors and FP32's."""
     count = 0
+    # a group shares each loading of streamed weights, and fits into memory on both sides
     for group in group_inputs(data, [runner, reference]):
         found = runner.run_group(group, observe=True)
         yield from zip(group, found, reference.outputs(names, count, group), strict=True)
@@ -655,10 +657,10 @@ def accuracy_of_variants(
         )
         for number, lane in enumerate(lanes.values())
     ]
-    worst = min((one for _, one in found), key=lambda item: item.cosine)
-    fewest = min((one for _, one in found), key=lambda one: one.boxes or 0.0)
-    segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)
-    failures = dict.fromkeys(text for _, one in found for text in one.failures)
+    worst = min((made for _, made in found), key=lambda made: made.cosine)
+    fewest = min((made for _, made in found), key=lambda made: made.boxes or 0.0)
+    segments = (replace(part, lane=lane) for lane, made in found for part in made.per_segment)
+    failures = dict.fromkeys(text for _, made in found for text in made.failures)
     return replace(
         worst, objects=fewest.objects, failures=tuple(failures), per_segment=tuple(segments)
     )

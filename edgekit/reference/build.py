@@ -49,6 +49,7 @@ def build_reference(
     total = sum(len(cuts) for cuts in runnable.variants)
     engines: dict[str, bytes] = {}
     lanes = []
+    # lanes mostly have the same notes
     notes: dict[str, None] = {}
     done = 0
     for share, cuts in zip(runnable.plan.plans, runnable.variants, strict=True):

@@ -124,6 +124,7 @@ class Kernels:
         )
 
     def _single_engine(self, kernel: ReferenceKernel, quantised: bool) -> Numerics:
+        # nothing is quantised in an FP32 kernel, whatever the plan
         own = {unit.name for unit in kernel.units} if quantised else set()
         written = {name for unit in kernel.units for name in unit.writes} if quantised else set()
         whole = self._numerics
@@ -169,6 +170,7 @@ class Kernels:
             return None
 
     def _kernel(self, group: list[tuple[str, Unit]]) -> ReferenceKernel:
+        # the graph's order is topological
         units = tuple(sorted((u for _, u in group), key=lambda u: self._place[u.nodes[0].name]))
         written = {name for unit in units for name in unit.writes}
         inner = {node.name for unit in units for node in unit.nodes}

@@ -299,7 +299,7 @@ class MethodErrors:
         for which, own in scales.items():
             self._update(self._runs, self._most_runs, text)
             runner = self._runner(own, len(scales))
-            chosen = [index for index, one in enumerate(inputs) if id(one.ranges) == which]
+            chosen = [index for index, item in enumerate(inputs) if id(item.ranges) == which]
             answers = runner.run_all(inputs[index].feed for index in chosen)
             for index, (_, outputs) in zip(chosen, answers, strict=True):
                 self._runs += 1
@@ -483,11 +483,11 @@ def choice_by_gate(
     """
 
     def nearness(name: str) -> tuple[bool, int, float, bool]:
-        one = found[name]
-        value = getattr(one, metric)
+        accuracy = found[name]
+        value = getattr(accuracy, metric)
         if value is None:  # no error, or no output varies
-            value = -math.inf if one.max_abs else math.inf
-        return reaches(one, metric, minimum), -len(one.failures), value, name == first
+            value = -math.inf if accuracy.max_abs else math.inf
+        return reaches(accuracy, metric, minimum), -len(accuracy.failures), value, name == first
 
     ranked = sorted(found, key=nearness, reverse=True)
     return GateChoice(

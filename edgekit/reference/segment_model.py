@@ -141,8 +141,8 @@ def _taps(node: onnx.NodeProto, kernel: list[int]) -> int:
 
     An output takes every (stride / gcd(stride, dilation))-th place.
     """
-    one = [1] * len(kernel)
-    strides, dilations = _attribute(node, "strides", one), _attribute(node, "dilations", one)
+    ones = [1] * len(kernel)
+    strides, dilations = _attribute(node, "strides", ones), _attribute(node, "dilations", ones)
     every = [s // gcd(s, d) for s, d in zip(strides, dilations, strict=True)]
     return prod(-(-size // step) for size, step in zip(kernel, every, strict=True))
 
@@ -529,8 +529,8 @@ def emit(
     engine = SegmentWriter(model, segment, numerics, store)
     engine.write()
     proto = onnx.ModelProto(ir_version=model.proto.ir_version, producer_name="edgekit")
+    # the model may import ONNX Runtime's domain in another version
     proto.opset_import.extend(
-        # the model may import it in another version
         entry for entry in model.proto.opset_import if entry.domain != MICROSOFT
     )
     proto.opset_import.add(domain=MICROSOFT, version=1)

@@ -512,6 +512,7 @@ class KernelChain:
         ids = sorted({i for name in kernel.inputs for i in alive[name].ids})
         feed = {name: alive[name].gather(ids) for name in kernel.inputs}
         added = () if variant is None else (variant,)
+        # a variant begins at its own kernel, from the FP32 network's tensors
         base = {name: alive[name].base for name in kernel.inputs}
         running.prepare(base, quantised=variant is not None)
         # at the same time as the rows in FP32
@@ -574,6 +575,7 @@ class KernelChain:
                     whole.cosine,
                     whole.cosine_min,
                     whole.max_abs,
+                    # of the first output, as in ``accuracy``
                     errors[0].top1_agreement() if errors else 1.0,
                     tuple(place),
                 )
@@ -637,6 +639,7 @@ def analyse(
             code="data.empty",
             hint="give at least one input",
         )
+    # the plan's wish tells a missing INT8 kernel from a layer planned in FP16
     planned = {placed.name: placed.precision for placed in plan.plan.layers}
     floats = {
         layer: _float_reason(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
@@ -680,6 +683,7 @@ def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, 
         path for name in found.floats for path in enclosing_modules(module.get(name, ""))
     )
     rows = []
+    # outer modules first, in the network's order
     for totals in module_totals(network, {}):
         own = kernels[totals.module]
         ratios = [impact.snr_db for impact in own if impact.snr_db is not None]

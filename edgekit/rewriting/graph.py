@@ -222,7 +222,7 @@ class RewriteGraph:
         """Returns True if the graph returns a tensor."""
         return tensor in self._returned
 
-    def taken(self, tensor: str) -> bool:
+    def has_tensor(self, tensor: str) -> bool:
         """Returns True if a tensor of this name exists."""
         return tensor in self._shapes or not self.known(tensor)
 
@@ -230,7 +230,7 @@ class RewriteGraph:
         """Returns the node that derives a constant from others; None for any other tensor."""
         return self._recipes.get(tensor)
 
-    def fixed(self, tensor: str) -> NewConstant | None:
+    def added_constant(self, tensor: str) -> NewConstant | None:
         """Returns a constant that a rewrite added; None for any other tensor."""
         return self._fixed.get(tensor)
 
@@ -238,7 +238,7 @@ class RewriteGraph:
         """Recipes by the constants that they derive, in the order of their addition."""
         return self._recipes
 
-    def brought(self) -> Mapping[str, NewConstant]:
+    def added_constants(self) -> Mapping[str, NewConstant]:
         """The constants that rewrites added, by name."""
         return self._fixed
 
@@ -453,7 +453,7 @@ class Writer:
 
     def _new_tensor(self, stem: str) -> str:
         return self._free_name(
-            stem, lambda name: self._graph.taken(name) or name in self._tensors, self._tensors
+            stem, lambda name: self._graph.has_tensor(name) or name in self._tensors, self._tensors
         )
 
     def _new_name(self, stem: str) -> str:
@@ -498,7 +498,9 @@ def emit(graph: RewriteGraph) -> Model:
     for written_node in proto.graph.node:
         graph.name_module(written_node)
     # astype keeps the memory order of a transposed value; weights are written in C order
-    brought = {name: np.asarray(item.stored(), order="C") for name, item in graph.brought().items()}
+    brought = {
+        name: np.asarray(item.stored(), order="C") for name, item in graph.added_constants().items()
+    }
     weights = joined_weights(brought, source.weights, list(source.weights))
     written = [name for node in nodes for name in node.outputs if name]
     known = {

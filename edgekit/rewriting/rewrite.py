@@ -162,6 +162,7 @@ def rewrite(
         return Rewritten(model, (), tuple(search.notes))
     # a search for a rewriting proves each step; only ``offers`` searches without proofs
     applied = tuple(make_entry(i.step, i.proof) for i in settled.taken if i.proof is not None)
+    # without changed nodes the entry matters only if nothing else changed the model
     if entry is not None and (entry.nodes or not applied):
         applied = (entry, *applied)
     judged = settled.judged

@@ -61,7 +61,7 @@ def infer(
     read = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in written)
     deciding = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
     outer = {
-        name: _outer(graph, brought.get(name) or graph.fixed(name), name, name in deciding)
+        name: _outer(graph, brought.get(name) or graph.added_constant(name), name, name in deciding)
         for name in read
     }
     made = _outputs(nodes)
@@ -191,26 +191,26 @@ def fits_half(graph: RewriteGraph, step: RewriteStep) -> bool:
         for name in node.inputs:
             if name not in fixed:
                 continue
-            beyond = _beyond(fixed[name], node)
+            beyond = _magnitudes_beyond_fp16(fixed[name], node)
             if beyond:
                 # rarely needed, and reads constants: only with the first number out of range
-                had = _old(graph, step) if had is None else had
+                had = _old_magnitudes(graph, step) if had is None else had
                 if not beyond <= had:
                     return False
     return True
 
 
-def _beyond(item: NewConstant, node: Node) -> set[float]:
+def _magnitudes_beyond_fp16(item: NewConstant, node: Node) -> set[float]:
     """Returns the magnitudes that FP16 cannot hold, rounded to FP32."""
     sizes = np.abs(item.value.reshape(-1))
     # a bias is added by itself, so none of its values is small beside another
     if node.op in _SUMS and item.name != node.input(2):
         sizes = sizes.max(initial=0.0, keepdims=True)
     held = (sizes == 0) | ((sizes >= _LEAST) & (sizes <= _MOST))
-    return set() if held.all() else _sizes(sizes[~held])
+    return set() if held.all() else _magnitudes(sizes[~held])
 
 
-def _old(graph: RewriteGraph, step: RewriteStep) -> set[float]:
+def _old_magnitudes(graph: RewriteGraph, step: RewriteStep) -> set[float]:
     found: set[float] = set()
     for node in step.old:
         for name in node.inputs:
@@ -218,14 +218,14 @@ def _old(graph: RewriteGraph, step: RewriteStep) -> set[float]:
                 # a larger constant is a memory map that this would read from disk
                 small = math.prod(graph.shape(name)) <= _SMALL
                 value = graph.value(name) if small else None
-                found |= set() if value is None else _sizes(value)
+                found |= set() if value is None else _magnitudes(value)
         for value in node.attrs.values():
             if isinstance(value, float):
-                found |= _sizes(value)
+                found |= _magnitudes(value)
     return found
 
 
-def _sizes(value: np.ndarray | float) -> set[float]:
+def _magnitudes(value: np.ndarray | float) -> set[float]:
     return set(np.abs(np.asarray(value, np.float32)).reshape(-1).tolist())
 
 
@@ -259,10 +259,12 @@ def find_step(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep 
     except TooLargeError:
         return None
     step = _step(graph, rewrite, old, new)
-    return step if _added(graph, step) <= LARGEST and fits_half(graph, step) else None
+    return (
+        step if _count_added_elements(graph, step) <= LARGEST and fits_half(graph, step) else None
+    )
 
 
-def _added(graph: RewriteGraph, step: RewriteStep) -> int:
+def _count_added_elements(graph: RewriteGraph, step: RewriteStep) -> int:
     """Returns the elements of the new nodes' constants, less those of the old nodes."""
     sizes = {item.name: item.value.size for item in step.fixed}
     sizes |= {
@@ -273,10 +275,14 @@ def _added(graph: RewriteGraph, step: RewriteStep) -> int:
         if name
     }
     made = [node for node in step.new if node.name not in step.recipes]
-    return _size(graph, made, sizes) - _size(graph, step.old, {})
+    return _count_constant_elements(graph, made, sizes) - _count_constant_elements(
+        graph, step.old, {}
+    )
 
 
-def _size(graph: RewriteGraph, nodes: Sequence[Node], sizes: Mapping[str, int]) -> int:
+def _count_constant_elements(
+    graph: RewriteGraph, nodes: Sequence[Node], sizes: Mapping[str, int]
+) -> int:
     total = 0
     for name in {name for node in nodes for name in node.inputs if name}:
         if name in sizes:

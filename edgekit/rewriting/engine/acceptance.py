@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.rewriting.engine.replay import Region, Replayed, regions, replay_regions
-from edgekit.rewriting.engine.scoring import Judge, Score, apart, pieces, score
+from edgekit.rewriting.engine.scoring import Judge, Score, gpu_constants, layer_counts, score
 from edgekit.rewriting.graph import RewriteGraph, emit
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class Judged:
         self.whole = Score(whole.off, whole.disputed, self.auto_us)
         self._layers: list[tuple[int, int, float]] = []
         self._after: dict[str, list[int]] = {}
-        for layer in (*network.layers, *apart(network, judgement)):
+        for layer in (*network.layers, *gpu_constants(network, judgement)):
             for name in layer.origin:
                 self._after.setdefault(name, []).append(len(self._layers))
-            count = pieces(network, layer, judgement.verdicts[layer.name])
+            count = layer_counts(network, layer, judgement.verdicts[layer.name])
             self._layers.append((*count, times.get(layer.name) or 0.0))
 
     def slower(self, other: Judged) -> bool:

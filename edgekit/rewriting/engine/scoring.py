@@ -196,7 +196,7 @@ class PartialNetwork:
             # verdicts depend on a weight's shape only; a broadcast zero needs no memory and no read
             # of a file
             return np.broadcast_to(np.zeros((), self.dtype(tensor)), self.shape(tensor))
-        item = self._brought.get(tensor) or self._graph.fixed(tensor)
+        item = self._brought.get(tensor) or self._graph.added_constant(tensor)
         return item.stored() if item else self._graph.value(tensor)
 
     def _inline(self, name: str) -> bool:
@@ -244,7 +244,7 @@ def _part(
     return PartialNetwork(graph, chosen, returned, step)
 
 
-def around(graph: RewriteGraph, step: RewriteStep) -> Around:
+def find_neighbours(graph: RewriteGraph, step: RewriteStep) -> Around:
     """Returns the writers of the step's inputs and the readers of its outputs."""
     gone = {node.name for node in step.old}
     before: dict[str, Node] = {}
@@ -412,7 +412,7 @@ class Judge:
 
     def both(self, graph: RewriteGraph, step: RewriteStep) -> tuple[Score, Score]:
         """Scores the nodes that a step would remove and add, among its neighbours."""
-        neighbours = around(graph, step)
+        neighbours = find_neighbours(graph, step)
         key = both_key(graph, step, neighbours)
         found = self._both.get(key)
         if found is None:
@@ -431,14 +431,16 @@ class Judge:
 
 def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> Score:
     """Scores a network."""
-    rows = [pieces(network, layer, judgement.verdicts[layer.name]) for layer in network.layers]
-    off = sum(row[0] for row in rows) + len(apart(network, judgement))
+    rows = [
+        layer_counts(network, layer, judgement.verdicts[layer.name]) for layer in network.layers
+    ]
+    off = sum(row[0] for row in rows) + len(gpu_constants(network, judgement))
     disputed = sum(row[1] for row in rows)
     predicted = cost(network, judgement) if cost is not None else None
     return Score(off, disputed, predicted.auto_us if predicted else 0.0)
 
 
-def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, int]:
+def layer_counts(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, int]:
     """Returns a layer's counts for ``off`` and for ``disputed``.
 
     In a fused shuffle off the DLA, each transposition counts, and the reshapes count once, unless
@@ -460,7 +462,7 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
     return max(1, found.count("TRANSPOSE") + ("RESHAPE" in found)), four_dimensional
 
 
-def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
+def gpu_constants(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
     """Returns the kept constants that a layer on the DLA waits for: they run on the GPU.
 
     A constant that a layer on the GPU reads has no cost.

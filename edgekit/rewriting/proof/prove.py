@@ -92,7 +92,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return most, largest
 
 
-def reach(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
+def input_range(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
     """Returns the magnitude of inputs that exceeds the nodes' own numbers, as in Clip(0, 300).
 
     Divisors and slopes below 1 count by their reciprocal: HardSigmoid with alpha = 0.001 is 1 from
@@ -205,7 +205,7 @@ def _cache() -> dict[tuple[Hashable, int, int], Proof]:
 def _prove(
     graph: RewriteGraph, step: RewriteStep, runs: int, seed: int, shares: bool = False
 ) -> Proof:
-    far = reach(graph, step.old)
+    far = input_range(graph, step.old)
     exact = not step.rewrite.approximate
     if shares:
         # after any failure, running the sides separately finds the side that fails

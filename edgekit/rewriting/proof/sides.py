@@ -67,7 +67,7 @@ def key(graph: RewriteGraph, step: RewriteStep) -> Hashable | None:
     return _numbered(graph, step, None)[0]
 
 
-def alike(graph: RewriteGraph, step: RewriteStep) -> tuple[Hashable, dict[str, int]]:
+def weight_free_key(graph: RewriteGraph, step: RewriteStep) -> tuple[Hashable, dict[str, int]]:
     """Returns a key that is the same for steps that differ only in the model's weights.
 
     For the model's constants, and tensors derived from them, only shapes and types count, unless
@@ -105,7 +105,7 @@ def _numbered(
                 parts.append(known)
                 continue
             numbers[name] = len(numbers) - 1
-            item = brought.get(name) or graph.fixed(name)
+            item = brought.get(name) or graph.added_constant(name)
             if item is not None:
                 parts.append((item.dtype, *_content(item.value)))
             elif not graph.constant(name):
@@ -261,7 +261,7 @@ class ProofSide:
         sizes = [v.size for v in self._constants.values()]
         for node in self._nodes:
             for name in (*node.inputs, *node.outputs):
-                if graph.taken(name):
+                if graph.has_tensor(name):
                     sizes.append(math.prod(graph.shape(name)))
         return max(sizes, default=0) >= LARGE
 
@@ -278,7 +278,7 @@ def make_pair(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
     Steps that differ only in weights share the order of computation, and one ONNX Runtime session
     for both sides, which is fed the weights like inputs.
     """
-    key, numbers = alike(graph, step)
+    key, numbers = weight_free_key(graph, step)
     form = _cache().get(key)
     if form is None:
         if len(_cache()) >= _MOST_FORMS:
@@ -456,7 +456,7 @@ def _form(graph: RewriteGraph, step: RewriteStep, numbers: Mapping[str, int]) ->
             read, written = (tuple(numbers[n] for n in x) for x in (node.inputs, node.outputs))
             form.add(side, (node, read, written))
     sizes = [item.value.size for item in step.fixed]
-    sizes += [math.prod(graph.shape(name)) for name in numbers if graph.taken(name)]
+    sizes += [math.prod(graph.shape(name)) for name in numbers if graph.has_tensor(name)]
     # no node of the session writes a constant result; large nodes need a session with threads
     form.failed = form.ends_known() or max(sizes, default=0) >= LARGE
     return form

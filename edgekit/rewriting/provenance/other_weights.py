@@ -52,6 +52,7 @@ def check_network(rewritten: Model, other: Model) -> None:
         ModelError: "rewrite.record": a record is invalid.
     """
     record, before = read_record(rewritten), read_record(other)
+    # both are rewritten: their records have the originals' constants and operators
     if record is not None and before is not None:
         found, there = before.parameters, before.operators
         values: Mapping[str, np.ndarray] = {}
@@ -165,6 +166,7 @@ def _differing(
     known = set(found.values())
     faults = []
     for name, digest in parameters.items():
+        # recipes are computed again, with the new value
         if name in derived or found.get(name) == digest:
             continue
         if name in found:
@@ -300,6 +302,7 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
     # what the file has already need not be derived from earlier weights
     stop = {name: kind for name, kind in {**record.stations, **derived}.items() if name in there}
     known = {**record.originals, **stop}
+    # originals that only lead to known weights need not be in the file
     reached = closure(derived, record.makers(), stop)
     return needed | {name: known[name] for name in reached if name in known}
 
@@ -336,6 +339,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     )
     if faults:
         raise _mismatch(faults, len(needed), other.source)
+    # before the weights are derived: with other axes or bounds the recipes may fail in obscure ways
     check_network(rewritten, other)
     record = read_record(rewritten)
     proto = onnx.ModelProto()
@@ -397,6 +401,7 @@ def _retained(
 def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, Constant]) -> None:
     """Replaces derived weights by their recipes and the recipes' inputs."""
     graph = proto.graph
+    # a file that was rewritten likewise has the derived weights already
     derived = {name for name, item in record.weights.items() if item.recipe} - set(values)
     retained = [tensor for tensor in graph.initializer if tensor.name not in derived]
     gone = [tensor.name for tensor in graph.initializer if tensor.name in derived]

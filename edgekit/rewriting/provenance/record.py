@@ -493,7 +493,8 @@ def _complete_record(
             value = _constant(tensor, before, graph, known)
             if value is None:
                 sources.append(tensor)
-                originals[tensor] = _type_before(tensor, before, graph)
+                given = before.originals.get(tensor) if before is not None else None
+                originals[tensor] = given or WeightType(graph.dtype(tensor), graph.shape(tensor))
             else:
                 constants[tensor] = value
         weights[name] = DerivedWeight(tuple(sources), tuple(recipe))
@@ -525,7 +526,7 @@ def _constant(
         return before.constants[name]
     if before is not None and name in before.originals:
         return None
-    fixed = graph.fixed(name)
+    fixed = graph.added_constant(name)
     if fixed is not None:
         return StoredConstant.of(fixed.stored())
     if _survives(name, before, known) and graph.floats(name):
@@ -535,15 +536,9 @@ def _constant(
     return None if value is None else StoredConstant.of(value)
 
 
-def _type_before(name: str, before: RewriteRecord | None, graph: RewriteGraph) -> WeightType:
-    if before is not None and name in before.originals:
-        return before.originals[name]
-    return WeightType(graph.dtype(name), graph.shape(name))
-
-
 def _rename_taken(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
     """Renames inner tensors of an older record whose names new recipes have taken since."""
-    taken = {*graph.recipes(), *graph.brought()}
+    taken = {*graph.recipes(), *graph.added_constants()}
     inner = [name for name in before.makers() if graph.initializer(name) is None]
     names: dict[str, str] = {}
     used = {*taken, *before.makers(), *before.constants, *before.originals}
@@ -551,7 +546,7 @@ def _rename_taken(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
         # the name was free, so the model no longer has such a tensor
         if name in taken:
             count = len(before.sizes)
-            while f"{name}@{count}" in used or graph.taken(f"{name}@{count}"):
+            while f"{name}@{count}" in used or graph.has_tensor(f"{name}@{count}"):
                 count += 1
             names[name] = f"{name}@{count}"
             used.add(names[name])

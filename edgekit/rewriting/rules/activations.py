@@ -226,7 +226,7 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Sub", [positive, negative], output=node.outputs[0])
 
 
-def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
+def find_gate(graph: RewriteGraph, node: Node) -> _Gelu | None:
     """Returns (nodes, x, output, a, half) at f: output = half x (1 + f(a x)).
 
     Args:
@@ -332,7 +332,7 @@ def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
         if node.attrs.get("approximate", "none") != "none" or not is_image(graph, node.inputs[0]):
             return None
         return (node,), node.inputs[0], node.outputs[0]
-    found = gated(graph, node)
+    found = find_gate(graph, node)
     if found is None:
         return None
     nodes, source, output, slope, half = found

@@ -323,6 +323,7 @@ def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
 
 def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str:
     """Returns the operand that may stay small because the other operand gets the whole shape."""
+    # constants are expanded by a recipe, at no cost
     if any(graph.constant(name) for name in node.inputs):
         return ""
     fits = [name for name in node.inputs if broadcasts(graph.shape(name), whole)]
@@ -636,6 +637,7 @@ def logic(graph: RewriteGraph, node: Node) -> Replacement:
         if graph.constant(source) or graph.dtype(source) != "bool" or not graph.floats(numbers):
             return
         found = find_tree(graph, source, node)
+        # a cast of a comparison is the form that the DLA takes
         if found is None or not found.nodes:
             return
     else:

@@ -391,8 +391,9 @@ def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
         reach = -(-(axis.size + before) // block)
         count = min(needed, reach)
         after = max(count * block - axis.size - before, 0)
-    if count < 1 or (before and before >= block) or after >= block:
+    if count < 1:
         return None
+    # before and after are below the block, which is the first kernel: the DLA's limit of padding
     return Blocked(block, count, before, after, kernel, stride, pad, max(needed - count, 0))
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.network.graph import Node
-from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
 
 # A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so zeros between fewer channels cost
 # little; from twice as many channels on, parts save more than their slices cost ...
@@ -182,7 +182,10 @@ def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
         if parts > 1:
             first = part * before
             cuts = ((1, first, before), (0, first, before), (0, part * after, after))
-            read = [_slice(new, t, *cut) for t, cut in zip(read, cuts, strict=False)]
+            for place, (axis, start, count) in enumerate(cuts[: len(read)]):
+                numbers = (start, start + count, axis)
+                bounds = [new.constant([value], role="slice") for value in numbers]
+                read[place] = new.node("Slice", [read[place], *bounds])
         if merged > 1:
             # every group's weights at every group's maps; the mask keeps those at their own
             tiled = new.node("Tile", [read[1], new.constant([1, merged, 1, 1], role="repeats")])
@@ -201,8 +204,3 @@ def _merged_groups(groups: int, channels: int) -> int:
         if fits and merged * channels >= _FULL:
             return merged
     return groups
-
-
-def _slice(new: Writer, source: str, axis: int, start: int, count: int) -> str:
-    numbers = [new.constant([value], role="slice") for value in (start, start + count, axis)]
-    return new.node("Slice", [source, *numbers])

@@ -30,8 +30,8 @@ from edgekit.rewriting.rules.convolutions import (
     write_zeros,
 )
 from edgekit.rewriting.rules.pools import pad_pool
+from edgekit.rewriting.rules.reshapes import RESHAPES
 
-_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 # most consecutive views that are followed
 _MOST_VIEWS = 4
 _RANKS = (2, 3, 4)
@@ -95,13 +95,14 @@ def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
     largest = None
     for _ in range(_MOST_VIEWS):
         view = graph.producer(current)
-        if view is None or view.op not in _VIEWS or view.domain or graph.constant(view.inputs[0]):
+        if view is None or view.op not in RESHAPES or view.domain or graph.constant(view.inputs[0]):
             break
         # if a view stays for other readers, all views above it stay, too
         reused += bool(reused) or not graph.inner(current, [last])
         views.append(view)
         current, last = view.inputs[0], view
         shape = graph.shape(current)
+        # a view that mixes samples is no image of these rows
         if len(shape) != 4 or shape[0] != rows:
             continue
         here = ProductSource(current, shape, tuple(views), reused)
@@ -223,6 +224,7 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
         return
     data, weight = node.inputs if fixed[1] else reversed(node.inputs)
     rank, matrix = graph.rank(data), graph.shape(weight)
+    # a matrix for each sample
     several = math.prod(matrix[:-2]) != 1 or len(matrix) > rank
     if rank not in _RANKS or len(matrix) < 2 or several:
         return
@@ -334,6 +336,7 @@ def read_scale(graph: RewriteGraph, node: Node | None) -> Scale | None:
     if sum(fixed) != 1:
         return None
     data, operand = node.inputs if fixed[1] else tuple(reversed(node.inputs))
+    # c / x is no linear map
     if graph.rank(data) != 4 or not graph.floats(data) or (fixed[0] and node.op == "Div"):
         return None
     channels, shape = graph.shape(data)[1], graph.shape(operand)
@@ -383,6 +386,7 @@ def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
     """Folds a scale into the weights of a Conv whose result has no other reader."""
     scale = read_scale(graph, node)
     conv = None if scale is None else read_conv(graph, graph.producer(scale.data))
+    # another reader needs the result without the scale
     if scale is None or conv is None or not graph.inner(scale.data, [node]):
         return
     new = yield (node, conv.node)

@@ -271,7 +271,7 @@ def pick(
         picks: Non-negative indices.
         output: Tensor to write; a new tensor if empty.
     """
-    wide, at = four(shape, axis)
+    wide, at = four_dimensions(shape, axis)
     if list(wide) != list(shape):
         inner = pick(new, reshape(new, source, wide), wide, at, picks)
         return reshape(new, inner, [*shape[:axis], len(picks), *shape[axis + 1 :]], output=output)
@@ -281,13 +281,13 @@ def pick(
     # equal distances are a pooling, which needs no transposition
     if len(steps) == 1 and min(steps) > 0 and factors(min(steps), _pooling_stride()) is not None:
         place = {at: (picks[0], len(picks), min(steps))}
-        return stepped(new, source, shape, place, output=output)
+        return write_stepped_slice(new, source, shape, place, output=output)
     turned = to_channels(new, source, at)
     chosen = pick_channels(new, turned, shape[at], picks)
     return to_channels(new, chosen, at, output=output)
 
 
-def four(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
+def four_dimensions(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
     """Returns a shape of four dimensions with the same elements, and the position of ``axis``.
 
     Dimensions other than ``axis`` may be merged; their order stays.
@@ -309,7 +309,7 @@ def to_channels(new: Writer, source: str, axis: int, *, output: str = "") -> str
     return new.node("Transpose", [source], output=output, perm=perm)
 
 
-def stepped(
+def write_stepped_slice(
     new: Writer,
     source: str,
     shape: Sequence[int],

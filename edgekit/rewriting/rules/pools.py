@@ -116,6 +116,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     elif border.value > float(np.finfo(graph.dtype(pad.inputs[0])).min):
         source = graph.producer(pad.inputs[0])
         lowest = None if source is None else _lowest(graph, source)
+        # a border above the smallest result could win
         if source is None or lowest is None or border.value > lowest:
             return
         # the pool's own values are needed for equal results

@@ -71,7 +71,7 @@ _BY_SHAPE = {"Identity", "Expand", "Tile", "Cast", "Split", "DepthToSpace", "Spa
 _LOOKED_AT = 16
 #: Operators whose result has the shape of their input.
 KEEPING = (*SINGLE, *BROADCASTING, *ALONG, "BatchNormalization")
-#: All operators that :func:`carried` supports.
+#: All operators that :func:`carry` supports.
 CARRIED = (*KEEPING, *REDUCTIONS, "Concat", "Pad", "Slice", "Split", "Transpose")
 
 
@@ -192,7 +192,7 @@ def is_reshape(graph: RewriteGraph, node: Node | None) -> bool:
     return not node.input(1) or graph.constant(node.input(1))
 
 
-def lowered(graph: RewriteGraph, tensor: str) -> Node | None:
+def reshape_of_image(graph: RewriteGraph, tensor: str) -> Node | None:
     """Returns the reshape of a 4-D tensor to ``tensor``, if that has another rank; else None."""
     node = graph.producer(tensor)
     if node is None or not is_reshape(graph, node) or graph.rank(tensor) == _DLA_RANK:
@@ -212,7 +212,7 @@ def moves_ones(shape: Sequence[int], perm: Sequence[int]) -> bool:
     return remaining == sorted(remaining)
 
 
-def normal(node: Node) -> bool:
+def can_write_again(node: Node) -> bool:
     """Returns True if a node can be written again: of ai.onnx, without subgraphs."""
     return not node.domain and node.op not in {"If", "Loop", "Scan", "SequenceMap"}
 
@@ -277,7 +277,7 @@ class Carried:
     perm: tuple[int, ...] | None = None
 
 
-def put(new: Writer, operand: Operand) -> str:
+def write_operand(new: Writer, operand: Operand) -> str:
     """Writes the nodes of an operand and returns its tensor."""
     if operand.numbers is not None:
         return new.constant(list(operand.numbers), like=operand.tensor, role="numbers")
@@ -291,11 +291,11 @@ def put(new: Writer, operand: Operand) -> str:
 
 def write(new: Writer, node: Node, carried: Carried, outputs: list[str]) -> list[str]:
     """Writes ``node`` on the other side, with its name, and returns its outputs."""
-    read = [put(new, operand) for operand in carried.operands]
+    read = [write_operand(new, operand) for operand in carried.operands]
     return new.many(node.op, read, outputs, name=node.name, **carried.attrs)
 
 
-def again(
+def write_needed(
     graph: RewriteGraph,
     new: Writer,
     nodes: tuple[Node, ...],
@@ -327,7 +327,7 @@ def forward(graph: RewriteGraph, node: Node, source: str) -> Replacement:
     reader = a_reader(graph, node)
     if (
         producer is not None
-        and normal(producer)
+        and can_write_again(producer)
         and graph.inner(source, (node,))
         and (reader is None or _weight(graph, producer) <= max(_HEAVY, _weight(graph, reader)))
     ):
@@ -336,13 +336,13 @@ def forward(graph: RewriteGraph, node: Node, source: str) -> Replacement:
         new.many(producer.op, producer.inputs, outputs, name=producer.name, **producer.attrs)
     elif reader is not None and not graph.returned(output):
         new = yield (node, reader)
-        again(graph, new, (node,), (reader,))
+        write_needed(graph, new, (node,), (reader,))
         read_instead(new, reader, output, source)
 
 
 def a_reader(graph: RewriteGraph, node: Node) -> Node | None:
     """Returns the first node that reads a node's first result and can be written again."""
-    return next((item for item in graph.readers(node.outputs[0]) if normal(item)), None)
+    return next((item for item in graph.readers(node.outputs[0]) if can_write_again(item)), None)
 
 
 def read_instead(new: Writer, reader: Node, was: str, now: str) -> None:
@@ -376,7 +376,10 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a node whose result equals an input.
     """
-    source = _equal_input(graph, node)
+    if node.op in _NEUTRAL:
+        source = _neutral(graph, node)
+    else:
+        source = node.inputs[0] if _does_nothing(graph, node) else None
     if source is None or graph.constant(source):
         return
     same = graph.shape(source) == graph.shape(node.outputs[0])
@@ -386,13 +389,6 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
     if node.op in _MAXIMA and before is not None and before.op in _MAKE_NAN:
         return
     yield from forward(graph, node, source)
-
-
-def _equal_input(graph: RewriteGraph, node: Node) -> str | None:
-    """Returns the input that the result equals if shape and type are the same; None if none."""
-    if node.op in _NEUTRAL:
-        return _neutral(graph, node)
-    return node.inputs[0] if _does_nothing(graph, node) else None
 
 
 def _neutral(graph: RewriteGraph, node: Node) -> str | None:
@@ -473,7 +469,7 @@ def share_layout(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node, retained, reader)
     new.many(retained.op, retained.inputs, retained.outputs, name=retained.name, **retained.attrs)
-    again(graph, new, (node,), (reader,))
+    write_needed(graph, new, (node,), (reader,))
     read_instead(new, reader, node.outputs[0], retained.outputs[0])
 
 
@@ -491,19 +487,19 @@ def _equal(graph: RewriteGraph, first: Node, second: Node) -> bool:
     return graph.shape(first.outputs[0]) == graph.shape(second.outputs[0])
 
 
-def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
+def carry(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
     """Returns ``node``, which works on shape ``by.y``, as an operation on shape ``by.x``.
 
     None if there is no equal operation on ``by.x``. The caller must reshape its results to the old
     shapes.
     """
     if node.op in BROADCASTING:
-        return _broadcasting(graph, node, by)
+        return _carry_broadcasting(graph, node, by)
     if node.op == "Concat":
-        return _concat(graph, node, by)
+        return _carry_concat(graph, node, by)
     if graph.shape(node.inputs[0]) != by.y:
         return None
-    data, passed = _shaped(graph, node.inputs[0], by.x)
+    data, passed = _reshaped_operand(graph, node.inputs[0], by.x)
     if node.op in SINGLE and parameters(graph, node, 1):
         rest = tuple(Operand(name) for name in node.inputs[1:])
         return Carried((data, *rest), node.attrs, passed)
@@ -516,16 +512,16 @@ def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
             return None
         return Carried((data, *map(Operand, node.inputs[1:])), node.attrs, passed)
     if node.op in REDUCTIONS:
-        return _reduction(graph, node, by, data, passed)
+        return _carry_reduction(graph, node, by, data, passed)
     if node.op == "Transpose":
         perm = _blocks(by, permutation(graph, node))
         return None if perm is None else Carried((data,), {"perm": perm}, passed)
     if node.op in {"Pad", "Slice", "Split"}:
-        return _along(graph, node, by, data, passed)
+        return _carry_along_axes(graph, node, by, data, passed)
     return None
 
 
-def _shaped(
+def _reshaped_operand(
     graph: RewriteGraph, tensor: str, shape: tuple[int, ...]
 ) -> tuple[Operand, tuple[Node, ...]]:
     """Returns a tensor in another shape, reading the source of a reshape that wrote it."""
@@ -536,7 +532,7 @@ def _shaped(
     return Operand(tensor, shape if graph.shape(tensor) != shape else None), ()
 
 
-def _broadcasting(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
+def _carry_broadcasting(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
     if graph.shape(node.outputs[0]) != by.y:
         return None
     operands: list[Operand] = []
@@ -548,18 +544,18 @@ def _broadcasting(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
         if graph.constant(name) and all(side == 1 for side in shape):
             operands.append(Operand(name))
             continue
-        operand, through = _shaped(graph, name, shape)
+        operand, through = _reshaped_operand(graph, name, shape)
         operands.append(operand)
         passed |= {item.name: item for item in through}
     return Carried(tuple(operands), node.attrs, tuple(passed.values()))
 
 
-def _concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
+def _carry_concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
     axis = node.attrs["axis"] % len(by.y)
     along = by.joined(axis)
     views: list[View] = []
     for name in node.inputs:
-        source = lowered(graph, name)
+        source = reshape_of_image(graph, name)
         shape = graph.shape(name)
         seen = view(graph.shape(source.inputs[0]), shape) if source is not None else None
         if seen is None:
@@ -580,13 +576,15 @@ def _concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
             break
     else:
         return None
-    found = [_shaped(graph, name, v.x) for name, v in zip(node.inputs, views, strict=True)]
+    found = [
+        _reshaped_operand(graph, name, v.x) for name, v in zip(node.inputs, views, strict=True)
+    ]
     passed = {item.name: item for _, through in found for item in through}
     operands = tuple(operand for operand, _ in found)
     return Carried(operands, {"axis": chosen}, tuple(passed.values()))
 
 
-def _reduction(
+def _carry_reduction(
     graph: RewriteGraph, node: Node, by: View, data: Operand, passed: tuple[Node, ...]
 ) -> Carried | None:
     axes = reduced_axes(graph, node)
@@ -621,7 +619,7 @@ def _blocks(by: View, perm: Sequence[int]) -> list[int] | None:
     return found
 
 
-def _along(
+def _carry_along_axes(
     graph: RewriteGraph, node: Node, by: View, data: Operand, passed: tuple[Node, ...]
 ) -> Carried | None:
     rank = len(by.y)
@@ -682,7 +680,7 @@ def merge_reshapes(graph: RewriteGraph, node: Node) -> Replacement:
     if node.op == "Transpose" and first.op == "Transpose":
         return
     new = yield (node, first)
-    again(graph, new, (first,), (node,))
+    write_needed(graph, new, (first,), (node,))
     output = node.outputs[0]
     reshape(new, first.inputs[0], graph.shape(output), output=output)
 
@@ -717,11 +715,11 @@ def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
         return
     low = graph.shape(node.inputs[0])
     by = view(graph.shape(node.outputs[0]), low) if len(low) != _DLA_RANK else None
-    there = carried(graph, made, by) if by is not None else None
+    there = carry(graph, made, by) if by is not None else None
     if there is None:
         return
     new = yield (node, made, *there.passed)
-    again(graph, new, there.passed, (made,))
+    write_needed(graph, new, there.passed, (made,))
     write(new, made, there, [node.outputs[0]])
 
 
@@ -744,17 +742,17 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     """
     several = node.op in BROADCASTING or node.op == "Concat"
     for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
-        made = lowered(graph, name)
+        made = reshape_of_image(graph, name)
         if made is None:
             continue
         by = view(graph.shape(made.inputs[0]), graph.shape(name))
-        there = carried(graph, node, by) if by is not None else None
+        there = carry(graph, node, by) if by is not None else None
         if there is not None:
             break
     else:
         return
     new = yield (node, *there.passed)
-    again(graph, new, there.passed, (node,))
+    write_needed(graph, new, there.passed, (node,))
     results = write(new, node, there, [""] * len(node.outputs))
     gone = [item.name for item in there.passed if graph.inner(item.outputs[0], (node,))]
     for wide, old in zip(results, node.outputs, strict=True):

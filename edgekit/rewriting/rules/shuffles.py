@@ -154,8 +154,10 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
     reshaped = before
     while last is not None and len(steps) < _MOST_TRANSPOSES:
         middle = graph.shape(last.inputs[0])
+        # ONNX: without perm the dimensions are reversed
         steps.append((middle, last.attrs.get("perm") or list(reversed(range(len(middle))))))
         reader = graph.only_reader(last.outputs[0])
+        # without a reshape whole dimensions move, no blocks
         if reshaped and graph.rank(last.outputs[0]) == 4:
             found.append((nodes, len(steps), last.outputs[0]))
         if reader is None or reader.op not in RESHAPES or reader.inputs[0] != last.outputs[0]:
@@ -339,6 +341,7 @@ def depth_to_space(graph: RewriteGraph, node: Node) -> Replacement:
     else:
         batch, channels, height, width = graph.shape(node.inputs[0])
         block = node.attrs["blocksize"]
+        # ONNX: in DCR the block's places are the outer part of C, in CRD the inner part
         parts, perm = (block, block, channels // block**2), (0, 3, 4, 1, 5, 2)
         if node.attrs.get("mode", "DCR") == "CRD":
             parts, perm = (channels // block**2, block, block), (0, 1, 4, 2, 5, 3)
@@ -434,14 +437,7 @@ def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
 
 def mixes_channels(graph: RewriteGraph, node: Node) -> bool:
     """Returns True if a node is an ungrouped 2-D convolution with constant weights."""
-    return (
-        node.op == "Conv"
-        and not node.domain
-        and node.attrs.get("group", 1) == 1
-        and graph.rank(node.inputs[0]) == 4
-        and all(graph.constant(name) for name in node.inputs[1:] if name)
-        and not graph.constant(node.inputs[0])
-    )
+    return node.attrs.get("group", 1) == 1 and _mixes_in_groups(graph, node)
 
 
 def chain_before(graph: RewriteGraph, tensor: str, ends: Ends) -> tuple[Node, ...] | None:
@@ -502,6 +498,7 @@ def write_chain(
     """Writes a chain again; ``at_end`` is the channel axis of its convolution's constants."""
     for node in chain:
         parts = channelwise(graph, node)
+        # the convolution at the chain's end is not channelwise
         data, axes = (0, at_end) if parts is None else (parts.data, parts.axes)
         inputs = list(node.inputs)
         for position, axis in axes.items():
@@ -599,10 +596,10 @@ def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
     if picks is None:
         return
     ways = []
-    chain = chain_before(graph, node.inputs[0], _convolution)
+    chain = chain_before(graph, node.inputs[0], _mixes_in_groups)
     if chain is not None:
         ways.append(_PermutedChains(picks, (chain,), before=True))
-    chains = chains_after(graph, node.outputs[0], _convolution)
+    chains = chains_after(graph, node.outputs[0], _mixes_in_groups)
     if chains is not None:
         ways.append(_PermutedChains(picks, chains, before=False))
     if not ways:
@@ -614,6 +611,7 @@ def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
         (chain,) = best.chains
         dense = _ungrouped(graph, new, chain[0])
         source, target, at_end = chain[0].inputs[0], node.outputs[0], {1: 0, 2: 0}
+        # ``dense`` itself is not written yet: the chain writes it in its new order
         write_chain(graph, (dense, *chain[1:]), new, order, source, target, at_end)
         return
     inverse = sorted(range(len(picks)), key=picks.__getitem__)
@@ -630,7 +628,7 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
     Checks only weights that a rewrite added.
     """
     # weights of the model may be large, and a refit changes them
-    brought = graph.fixed(node.inputs[1]) if len(node.inputs) == 2 else None
+    brought = graph.added_constant(node.inputs[1]) if len(node.inputs) == 2 else None
     if brought is None or graph.rank(node.inputs[0]) != 4:
         return None
     weight = brought.value
@@ -646,7 +644,7 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
     return picks if sorted(picks) == list(range(maps)) else None
 
 
-def _convolution(graph: RewriteGraph, node: Node) -> bool:
+def _mixes_in_groups(graph: RewriteGraph, node: Node) -> bool:
     """Returns True if a node is a 2-D convolution with constant weights that mixes channels."""
     return (
         node.op == "Conv"

@@ -17,12 +17,12 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     Tap,
     factors,
-    four,
+    four_dimensions,
     pick,
     reshape,
     select_taps,
-    stepped,
     to_channels,
+    write_stepped_slice,
 )
 
 # start, count and step along one axis
@@ -134,7 +134,7 @@ def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     places = {axis: span for axis, span in enumerate(spans) if axis}
     shape = graph.shape(node.inputs[0])
-    stepped(new, node.inputs[0], shape, places, output=node.outputs[0])
+    write_stepped_slice(new, node.inputs[0], shape, places, output=node.outputs[0])
 
 
 @rewrite(
@@ -178,8 +178,9 @@ def slice_4d(graph: RewriteGraph, node: Node) -> Replacement:
     if not used or (len(used) > 1 and len(shape) > 4):
         return
     new = yield (node,)
-    wide = four(shape, min(used))[0]
-    places = {four(shape, axis)[1]: span for axis, span in used.items()}
+    # with up to four dimensions all axes keep their places; beyond, only one axis is sliced
+    wide = four_dimensions(shape, min(used))[0]
+    places = {four_dimensions(shape, axis)[1]: span for axis, span in used.items()}
     part = write_slice(new, reshape(new, node.inputs[0], wide), places)
     reshape(new, part, graph.shape(node.outputs[0]), output=node.outputs[0])
 
@@ -202,7 +203,7 @@ def split_4d(graph: RewriteGraph, node: Node) -> Replacement:
     if not (axis and not graph.constant(node.inputs[0])):
         return
     new = yield (node,)
-    wide, place = four(graph.shape(node.inputs[0]), axis)
+    wide, place = four_dimensions(graph.shape(node.inputs[0]), axis)
     sizes = new.constant([graph.shape(name)[axis] for name in node.outputs], role="sizes")
     source = reshape(new, node.inputs[0], wide)
     blank = [""] * len(node.outputs)
@@ -303,6 +304,7 @@ def _kernel(spans: Sequence[Sequence[Span]]) -> tuple[int, int]:
 
 
 def _fits(shape: Sequence[int], spans: Sequence[Sequence[Span]]) -> bool:
+    # a convolution keeps the batch, and cannot read backwards
     if any(part[0] != (0, shape[0], 1) or min(part[2][2], part[3][2]) < 1 for part in spans):
         return False
     steps = [_step(spans, axis) for axis in (2, 3)]
@@ -353,6 +355,7 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     if rest > rule_range("convolution.padding")[1]:
         return
     new = yield (node,)
+    # begin: the part's place along the axis
     total, begin = "", 0
     for index, name in enumerate(node.inputs):
         # pads of `rest` on both sides; the position of the 1 in the kernel moves the part

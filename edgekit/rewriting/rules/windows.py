@@ -20,6 +20,7 @@ from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
+from edgekit.rewriting.rules.reshapes import reduced_axes
 from edgekit_device.protocol.codec import document
 
 # a longer cascade is not faster than a reduction on the GPU
@@ -27,9 +28,6 @@ MOST_STAGES = 5
 _IMAGE = (2, 3)
 _RANK = 4
 _ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
-# opset from which the axes are an input
-_AXES_INPUT = {"ReduceSum": 13}
-_AXES_INPUT_OTHERS = 18
 
 
 class PoolStage(NamedTuple):
@@ -396,7 +394,7 @@ def read_pool(graph: RewriteGraph, node: Node) -> PoolNode | None:
     return PoolNode(axes[0], axes[1], any(given.pads), within)
 
 
-def whole(length: int) -> PoolAxis:
+def whole_axis(length: int) -> PoolAxis:
     """Returns a window over a whole axis."""
     return PoolAxis(length, 1, length)
 
@@ -426,7 +424,7 @@ class Reduction(NamedTuple):
 
     def _axis(self, axis: int) -> PoolAxis:
         length = self.shape[axis]
-        return whole(length) if axis in self.axes else PoolAxis(length, length, 1, 1)
+        return whole_axis(length) if axis in self.axes else PoolAxis(length, length, 1, 1)
 
     def reshape(self) -> list[RowNode]:
         """Returns the reshape that drops reduced dimensions, if the node drops them."""
@@ -447,23 +445,12 @@ def read_reduction(graph: RewriteGraph, node: Node) -> Reduction | None:
     if not graph.floats(source) or graph.rank(source) != _RANK:
         return None
     shape = graph.shape(source)
-    axes = _axes(graph, node)
+    axes = _IMAGE if node.op.startswith("Global") else reduced_axes(graph, node)
     # the DLA's layers do not mix samples
     if axes is None or 0 in shape or (0 in axes and shape[0] != 1):
         return None
     wide = tuple(axis for axis in axes if shape[axis] != 1)
     return Reduction(shape, wide, graph.shape(node.outputs[0]))
-
-
-def _axes(graph: RewriteGraph, node: Node) -> list[int] | None:
-    if node.op.startswith("Global"):
-        return list(range(2, _RANK))
-    axes: list[int] | None = list(node.attrs.get("axes", ()))
-    if graph.opset >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
-        axes = graph.ints(node.input(1)) if node.input(1) else []
-    if axes is None or (not axes and node.attrs.get("noop_with_empty_axes", 0)):
-        return None
-    return sorted({axis % _RANK for axis in axes}) if axes else list(range(_RANK))
 
 
 _Both = tuple[PoolStage, PoolStage]
@@ -474,7 +461,7 @@ def maximum_parts(height: PoolAxis, width: PoolAxis) -> list[RowNode] | None:
     down, across = max_stages(height), max_stages(width)
     if not (down and across):
         return None
-    return [_pool("MaxPool", both) for both in _side_by_side(down, across)]
+    return [_pool("MaxPool", both) for both in _zip_stages(down, across)]
 
 
 def average_parts(
@@ -488,7 +475,7 @@ def average_parts(
     """
     down, across = pool_stages(height), pool_stages(width)
     if down and across:
-        parts = [_pool("AveragePool", both) for both in _side_by_side(down, across)]
+        parts = [_pool("AveragePool", both) for both in _zip_stages(down, across)]
         return parts + ([] if gain == 1 else [RowNode("Mul", (gain,))])
     return _with_convolutions(height, width, channels, gain)
 
@@ -516,11 +503,14 @@ def _with_convolutions(
     mixed = mixed_stages(height), mixed_stages(width)
     if mixed[0] and mixed[1]:
         (down, more_down), (across, more_across) = mixed[0], mixed[1]
-        tries.append((_together(down, across), more_down * more_across))
-        tries.append((_apart(down, across), more_down * more_across))
+        tries.append((_pair_stages(down, across), more_down * more_across))
+        tries.append((_width_then_height(down, across), more_down * more_across))
     direct = conv_stages(height), conv_stages(width)
     if direct[0] and direct[1]:
-        alone = [(_together(direct[0], direct[1]), 1.0), (_apart(direct[0], direct[1]), 1.0)]
+        alone = [
+            (_pair_stages(direct[0], direct[1]), 1.0),
+            (_width_then_height(direct[0], direct[1]), 1.0),
+        ]
         # a sum through averages loses digits of small values in INT8
         tries = [*alone, *tries] if whole_sum else [*tries, *alone]
     # in the order of preference, by what fits the convolution buffer
@@ -530,17 +520,17 @@ def _with_convolutions(
     return None
 
 
-def _together(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+def _pair_stages(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
     """Returns the stages of both axes paired, with the convolutions combined."""
     i, j = _conv_at(down), _conv_at(across)
     before, after = (
-        _side_by_side(down[:i], across[:j]),
-        _side_by_side(down[i + 1 :], across[j + 1 :]),
+        _zip_stages(down[:i], across[:j]),
+        _zip_stages(down[i + 1 :], across[j + 1 :]),
     )
     return [*before, (down[i], across[j]), *after]
 
 
-def _side_by_side(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+def _zip_stages(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
     return list(zip_longest(down, across, fillvalue=IDENTITY))
 
 
@@ -548,7 +538,7 @@ def _conv_at(stages: Sequence[PoolStage]) -> int:
     return next(i for i, stage in enumerate(stages) if stage.conv)
 
 
-def _apart(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+def _width_then_height(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
     """Returns W's stages and then H's, which have one column per window left."""
     apart = [*((IDENTITY, stage) for stage in across), *((stage, IDENTITY) for stage in down)]
     return [both for both in apart if max(part.size * part.stride for part in both) > 1]
