@@ -66,8 +66,8 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     never = float("inf"), 1.0
     if a.shape != b.shape:
         return never
-    # integers and truth values are equal or wrong
     if a.dtype.kind != "f" or b.dtype.kind != "f":
+        # integers and truth values are equal or wrong
         return (0.0, 1.0) if np.array_equal(a, b) else never
     most = largest = 0.0
     blocks = np.nditer(

@@ -380,8 +380,8 @@ def _full(conv: Conv, height: Blocked, width: Blocked) -> bool:
 
 
 def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
-    kernel = -(-axis.kernel // block)
     # whole blocks of padding are padding of the second convolution, the rest of the first
+    kernel = -(-axis.kernel // block)
     pad, before = divmod(axis.before, block)
     # blocks up to the last block that the last output reads, without blocks of padding
     needed = (axis.out - 1) * stride + kernel - pad

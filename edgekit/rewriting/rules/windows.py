@@ -579,8 +579,8 @@ def _pool(op: str, both: _Both) -> RowNode:
         "strides": [down.stride, across.stride],
         "pads": pads if any(pads) else None,
     }
+    # the cascade counts padding as zeros; without padding the attribute has no effect
     if op == "AveragePool" and any(pads):
-        # the cascade counts padding as zeros; without padding the attribute has no effect
         attrs["count_include_pad"] = 1
     return RowNode(op, (), attrs)
 
