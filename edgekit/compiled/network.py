@@ -172,7 +172,7 @@ def compile_network(
     key = compilation_cache.key(exported, name, building)
     before = (
         None
-        # INT8 scales come from the weights' activations: other weights need another calibration
+        # INT8 scales follow from the weights: other weights need another calibration
         if any(config.file.precision == "int8" for config in configs)
         else compilation_cache.find(key)
     )

@@ -287,8 +287,7 @@ class RewriteGraph:
 
     def _add(self, node: Node, place: int) -> None:
         read = [name for name in node.inputs if name]
-        # only nodes that a step wrote: loading has folded the model's own constant nodes, except
-        # those whose result would be too large
+        # only a step's nodes: loading left the model's own for a reason (``folding.foldable``)
         if node.proto is None and read and all(self.constant(name) for name in read):
             for name in node.outputs:
                 self._recipes[name] = node

@@ -447,7 +447,7 @@ def layer_counts(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple
     they have four dimensions, so that removing one is an improvement. With four dimensions they
     could run alone, and are disputed.
     """
-    # a constant's verdict is for the layers that read it; kept, it is a layer on the GPU
+    # a kept constant runs on the GPU, whatever its verdict
     if verdict.placeable and layer.kind != "CONSTANT":
         return 0, int(bool(verdict.reasons))
     found: list[str] = []
