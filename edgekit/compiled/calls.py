@@ -35,6 +35,7 @@ def bind_tensors(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> di
     from torch.utils import _pytree
 
     given, about = args if isinstance(args, tuple) else (args,), exported.arguments
+    # tensors may be inside lists and dicts
     leaves = _pytree.tree_leaves((given, dict(kwargs)))
     if not any(isinstance(leaf, torch.Tensor | np.ndarray) for leaf in leaves):
         raise UsageError(
@@ -58,7 +59,7 @@ def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
     about, inputs = exported.arguments, [tensor.name for tensor in exported.inputs]
     fixed = {**about.defaults, **about.constants}
     now = {**about.defaults, **plain_constants(call, about.defaults)}
-    strange = [one for one in call.names if one not in inputs]
+    strange = [tensor for tensor in call.names if tensor not in inputs]
     strange += [
         constant for constant in call.constants if constant not in fixed and constant not in inputs
     ]
@@ -72,6 +73,7 @@ def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
             if lost
             else "give no others, such as a data loader's labels",
         )
+    # the first difference is the error: unknown arguments before changed constants
     for name in [*strange, *fixed, *call.constants]:
         hint = "compile it again for other arguments"
         if name in inputs:
@@ -148,6 +150,7 @@ def _check_values(
     """
     for tensor in exported.inputs:
         value = found.get(tensor.name)
+        # an array of NumPy names its type otherwise than a tensor
         is_tensor = not isinstance(value, np.ndarray) if hasattr(value, "dtype") else tensors
         kind = tensor.torch_type if is_tensor else tensor.type
         size = f"{'x'.join(map(str, tensor.shape))}:{kind}"
@@ -190,9 +193,10 @@ def run_on_gpu(
         {tensor.name: torch_type(tensor.type) for tensor in inputs},
         first_device(values.values()),
     )
+    # TensorRT reads contiguous memory at the tensor's address
     feed = {
-        name: as_tensor(one, device, kinds[name]).detach().contiguous()
-        for name, one in values.items()
+        name: as_tensor(value, device, kinds[name]).detach().contiguous()
+        for name, value in values.items()
     }
     # a tensor keeps its memory alive
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}

@@ -22,6 +22,8 @@ def key(exported: Exported, name: str, building: Building) -> str:
     """Returns the key of a structure's compilation."""
     structure = exported.model_copy(
         update={
+            # all that may differ between networks of one structure: paths, weights, the example's
+            # ranges
             "file": "",
             "weights": "0" * 64,
             "cached": False,
@@ -44,8 +46,10 @@ def find(name: str) -> Exported | None:
     """Returns the export that was compiled first; None if its file is gone."""
     try:
         first = Exported.model_validate_json(read_file(_file(name), _LARGEST))
+    # a damaged file is a cache miss
     except (OSError, ValueError):
         return None
+    # the export's cache may have been cleared
     return first if Path(first.file).is_file() else None
 
 

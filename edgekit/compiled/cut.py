@@ -71,6 +71,7 @@ class Cut:
 
     def __init__(self, exported: Exported, network: Network | None, name: str, out: Path) -> None:
         self.exported, self.network, self.name, self.out = exported, network, name, out
+        # parts are written as files of their own, so only a cut needs the weights
         model = onnx.load(exported.file, load_external_data=bool(exported.left))
         if not exported.left:
             # a build drops unused inputs
@@ -115,6 +116,7 @@ class Cut:
         """
         if not self.exported.left:
             return {}
+        # runs for the clock must not change a stateful module
         left = None if self.left is None else self.left.with_own_state()
         found: dict[int, float] = {}
 
@@ -130,12 +132,14 @@ class Cut:
                     step.run(values)
                     seconds.append(time.perf_counter() - start)
                 device = None if left is None else left.calls[part.call].device
+                # the clock does not see the asynchronous work of a GPU
                 if device is None or device.type == "cpu":
                     found[part.call] = 1e6 * min(seconds)
                 return made
 
             return Step(step.inputs, step.outputs, run)
 
+        # a module may refuse values that are not from the example
         with contextlib.suppress(ModelError):
             run_steps(open_steps(Path(self.exported.file), time_part), self.example())
         return found
@@ -177,6 +181,7 @@ class Cut:
         ]
         for number, batch in enumerate(itertools.islice(batches, _MOST_BATCHES)):
             args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
+            # data loaders give lists
             args = tuple(args) if isinstance(args, list) else args
             try:
                 given = bind_tensors(self.exported, args, kwargs)
@@ -191,6 +196,7 @@ class Cut:
             for rows in found:
                 for name, values in rows.items():
                     values.append(array(known[name]))
+        # a stateful module has seen the calibration inputs, which are no calls
         if self.left is not None:
             self.left.reset()
         if not any(values for rows in found for values in rows.values()):

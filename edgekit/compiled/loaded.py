@@ -61,6 +61,7 @@ class LoadedNetwork:
         self.name, self.digest, self.exported = bundle.name, bundle.digest, exported
         self._run, self._on_gpu = run, on_gpu
         self._read = {tensor.name for tensor in bundle.manifest.inputs}
+        # also closes the connection of a network that is only dropped
         self._close = weakref.finalize(self, close)
 
     def __repr__(self) -> str:
@@ -88,6 +89,7 @@ class LoadedNetwork:
         """
         about = self.exported
         arrays = all(isinstance(value, np.ndarray) for value in (*args, *kwargs.values()))
+        # without PyTorch there are no modules' arguments, only inputs in order or by name
         by_name = bind_values if arrays or find_spec("torch") is None else bind_tensors
         given = by_name(about, args, kwargs)
         device = first_device(given.values())
@@ -138,6 +140,7 @@ def load_network(
     if board is None:
         with _signers_file(allowed_signers, signers) as file:
             model = load(path, allowed_signers=file, trust_unsigned=trust_unsigned)
+        # the file is read twice, and only one content was checked by each
         if model.digest != bundle.digest:
             raise BundleError(
                 "the bundle was exchanged while it was loaded",
@@ -166,6 +169,7 @@ def load_network(
         def run(feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return read_npz(client.infer(bundle.name, write_npz(feed)))
 
+        # the connection lives on with the network; before, an error closes it
         return LoadedNetwork(bundle, exported, run, stack.pop_all().close)
 
 
@@ -177,11 +181,13 @@ def _signers_file(given: Path | None, lines: list[str]) -> Iterator[Path]:
     if given is not None:
         yield given
         return
+    # the reader takes a file, and its lines come from several
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "allowed_signers")
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         revoked = revoked_file(default_root() / "allowed_signers")
         if revoked.exists():
+            # the reader looks for revoked keys beside the list of signers
             shutil.copyfile(revoked, revoked_file(file))
         yield file
 

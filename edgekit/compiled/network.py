@@ -91,6 +91,7 @@ def compile_network(
     Raises:
         EdgekitError: As of ``export``, ``plan``, ``bundle`` and ``deploy``.
     """
+    # the exporter's, not a key of the configuration
     sizes = options.pop("dynamic_shapes", None)
 
     # refuse a wrong key before the export; a built-in network replaces the parts here
@@ -147,6 +148,7 @@ def compile_network(
         notes = [f"calibration is not read: {precision} has no scales"]
     # a module's class name, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
+    # options name the parts, so they must not name the whole
     name = str(options.pop("name", None) or "") or config_name(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
@@ -164,15 +166,18 @@ def compile_network(
         consents=consents or {},
         left=list(dict.fromkeys(call.module for call in exported.left)),
     )
+    # inputs of a part are computed by the parts before it, so calibration needs the whole network
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
     key = compilation_cache.key(exported, name, building)
     before = (
         None
+        # INT8 scales follow from the weights: other weights need another calibration
         if any(config.file.precision == "int8" for config in configs)
         else compilation_cache.find(key)
     )
     built = None
+    # with equal weights the build below finds everything in the cache
     if before is not None and before.weights != exported.weights:
         built = _refit_parts(Cut(before, network, name, cut.out), cut, building)
     if built is None:
@@ -194,6 +199,7 @@ def _refit_parts(before: Cut, cut: Cut, building: Building) -> list[Part] | None
             for config, part, weights in zip(configs, cut.compiled, cut.files.values(), strict=True)
         ]
     except (DataError, UsageError) as error:
+        # any other error would end a new build, too
         if family(error.code) != "refit":
             raise
         return None
@@ -223,6 +229,7 @@ class CompiledNetwork:
         self._building, self._export = building, export
         self._weights = self._noticed = _weight_versions(source)
         self._times, self._notes = cut.times(), tuple(notes)
+        # not __del__: it would also run while the interpreter ends, when modules are gone
         weakref.finalize(self, building.close)
         self._link_parts()
 
@@ -253,6 +260,7 @@ class CompiledNetwork:
             if isinstance(part, CompiledPart):
                 made = next(built)
                 steps.append(array_step(part.inputs, part.outputs, made.run))
+                # inputs that other parts compute cross a border; the network's own do not
                 outside = set(part.inputs) - {tensor.name for tensor in self._cut.exported.inputs}
                 rows += placed_modules(made.layers, made.document.plan, outside)
             else:
@@ -315,6 +323,7 @@ class CompiledNetwork:
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
+        # once for each change: ``_noticed`` moves on
         self._warn_of_changes(self._noticed)
         values = bind_tensors(self._cut.exported, args, kwargs)
         known = run_steps(self._steps, values)
@@ -388,6 +397,7 @@ class CompiledNetwork:
         try:
             exported, network = self._export(source)
         except UsageError as error:
+            # a glob of leave that matches no module shows another network
             if family(error.code) != "torch" or error.where != "leave":
                 raise
             raise UsageError(
@@ -400,6 +410,7 @@ class CompiledNetwork:
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
+        # PyTorch and ONNX Runtime take other times for a module; other weights do not
         if (cut.left is None) != (self._cut.left is None):
             self._times = cut.times()
         self._source, self._cut = source, cut
@@ -411,15 +422,16 @@ def _weight_versions(source: Any) -> _Versions:
     """Returns a state that changes with a module's weights: the tensors, their version counters,
     and checksums of some values, since PyTorch does not count writes through ``.data``.
     """
+    # a file is read once
     if isinstance(source, str | Path):
         return ()
     import torch
 
     every = [*source.parameters(), *source.buffers()]
     samples = defaultdict(list)
-    for one in every:
-        flat = one.detach().reshape(-1)
-        samples[one.dtype, one.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
+    for tensor in every:
+        flat = tensor.detach().reshape(-1)
+        samples[tensor.dtype, tensor.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
     # a single copy from each device: a call must not wait for each tensor
     read = [torch.cat(some).cpu().view(torch.uint8).numpy() for some in samples.values()]
     counts = ((id(item), item._version) for item in every)

@@ -63,15 +63,21 @@ def onnx_file(
         UsageError: "torch.inputs": the example does not fit; "torch.leave".
     """
     graph = read(path)[0].graph
-    constants = {one.name for one in graph.initializer}
+    constants = {weight.name for weight in graph.initializer}
+    # ONNX up to IR version 3 lists initializers as inputs as well
     declared = {value.name: value for value in graph.input if value.name not in constants}
     given = tuple(args) if isinstance(args, list | tuple) else (args,)
     example = named_values(list(declared), given, kwargs)
     known = {name: size_in(name, text) for name, text in inputs.items()}
     sizes = {name: shape for name, (shape, _) in known.items()}
-    sizes |= {name: tuple(one.shape) for name, one in example.items() if hasattr(one, "shape")}
+    sizes |= {
+        name: tuple(value.shape) for name, value in example.items() if hasattr(value, "shape")
+    }
     used = {name for node in graph.node for name in reads(node)}
-    read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
+    # loading drops unused inputs; an unknown name stays, so that loading refuses it
+    read_sizes = {
+        name: shape for name, shape in sizes.items() if name in used or name not in declared
+    }
     model = load(path, shapes=read_sizes)
     key = export_cache.key("onnx", str(path), release, model.digest)
     exported = export_cache.find(key)
@@ -90,6 +96,7 @@ def onnx_file(
                 exporter=None,
                 opset=read_opset(model.proto),
                 tensorrt=release,
+                # the cache is of the file; sizes and ranges are the call's
                 inputs=[],
                 outputs=[_tensor(value) for value in model.proto.graph.output],
                 arguments=Arguments(parameters=list(declared), constants={}),
@@ -105,8 +112,8 @@ def onnx_file(
         exported = leave_in_file(exported, leave)
     static = {value.name: value for value in model.proto.graph.input}
     taken = [
-        _tensor(static.get(name, one), sizes.get(name), example.get(name))
-        for name, one in declared.items()
+        _tensor(static.get(name, value), sizes.get(name), example.get(name))
+        for name, value in declared.items()
     ]
     for tensor in taken:
         kind = known.get(tensor.name, ((), ""))[1]
@@ -118,6 +125,7 @@ def onnx_file(
                 hint="leave the type out",
             )
     exported = exported.model_copy(update={"inputs": taken})
+    # after the load, which resolves open sizes
     if example:
         bind_values(exported, given, kwargs)
     return exported

@@ -57,6 +57,7 @@ class Building:
     progress: Progress | None = None
     consents: Mapping[str, Any] = field(default_factory=dict)
     left: Sequence[str] = ()
+    # a list in a frozen class: all parts share the connection, which opens at the first use
     _connected: list[ConnectedBoards] = field(default_factory=list)
 
     def pipeline(self, config: Config) -> Pipeline:
@@ -64,6 +65,7 @@ class Building:
         out = self.out / config.file.name
         pipeline = Pipeline(config, out=out, progress=self.progress, **self.consents)
         for boards in self._connected:
+            # one connection for all parts: each would log in anew
             pipeline.boards.use(boards.clients())
         return pipeline
 
@@ -93,6 +95,7 @@ class Building:
             UsageError: "plan.pin": a pin matches no layer of any part.
         """
         given: list[dict[str, Any]] = [{**self.options, "name": name} for name in files]
+        # no data without calibration
         for options, path in zip(given, data, strict=False):
             options["calibration"] = {**options.get("calibration", {}), "data": str(path)}
         if self.pins:
@@ -102,10 +105,12 @@ class Building:
     def _pin(self, files: Mapping[str, Path], given: Sequence[dict[str, Any]]) -> None:
         networks = []
         for path, options in zip(files.values(), given, strict=True):
+            # pins name layers of the rewritten network
             with self.pipeline(open_config(path, **options)) as pipeline:
                 pipeline.check_result()
                 networks.append(layers_of(pipeline.context))
         for glob in self.pins:
+            # a pin may fit one part only, so it must fit any of them
             if not any(layers_matching(network, glob) for network in networks):
                 left = [
                     module
@@ -147,6 +152,7 @@ class Part:
         """Places and builds a part; ``weights`` is the ONNX file with the engines' weights."""
         self._building, self._config, self._weights = building, config, weights
         if building.board is not None:
+            # before the build, so that it uses this connection
             building.connect(config)
         with building.pipeline(config) as pipeline:
             if weights is None:
@@ -208,6 +214,7 @@ class Part:
         building, config = self._building, self._config
         if board is not None:
             config = open_config(config, deploy={"boards": [board_section(board)]})
+            # another board: the open connection stays with the compilation's
             building = dataclasses.replace(building, _connected=[])
         with building.pipeline(config) as pipeline:
             if self._weights is None:

@@ -47,7 +47,7 @@ def with_structure(compiled: Exported, other: Exported) -> Exported:
     proto = onnx.load(compiled.file)
     _take_weights(proto, onnx.load(other.file))
     structure, weights = digests(proto)
-    left = [one for one in parts(proto) if isinstance(one, LeftModule)]
+    left = [part for part in parts(proto) if isinstance(part, LeftModule)]
     key = export_cache.key("of structure", compiled.structure, Path(other.file).parent.name)
     with export_cache.new_entry(key) as folder:
         export_cache.write(proto, folder / export_cache.FILE)
@@ -74,12 +74,13 @@ def with_structure(compiled: Exported, other: Exported) -> Exported:
 
 def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     """Gives a network the weights of another export of the same network."""
-    mine = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
-    theirs = {one.name: numpy_helper.to_array(one) for one in other.graph.initializer}
-    floats = {one.name for one in proto.graph.initializer if is_float(one.data_type)}
-    renamed = {one.name: one.name for one in proto.graph.input}
+    mine = {weight.name: numpy_helper.to_array(weight) for weight in proto.graph.initializer}
+    theirs = {weight.name: numpy_helper.to_array(weight) for weight in other.graph.initializer}
+    floats = {weight.name for weight in proto.graph.initializer if is_float(weight.data_type)}
+    renamed = {value.name: value.name for value in proto.graph.input}
     taken: dict[str, np.ndarray] = {}
     another = partial(_structure_error, read_module_names(proto.graph), mine, theirs)
+    # in pairs: an exporter writes equal networks in equal order
     for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
         if node is not None and found is not None and _lost_bias(node, found, theirs):
             raise UsageError(
@@ -96,13 +97,17 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
                 if renamed.get(name, name) != given:
                     raise another(node, found)
                 continue
+            # a bias that this export dropped, because it is zero
             value = np.zeros_like(mine[name]) if given is None else theirs.get(given)
             kind = (mine[name].shape, mine[name].dtype)
             if value is None or (value.shape, value.dtype) != kind:
                 raise another(node, found)
+            # a shared weight must be equal at all its readers; integers (shapes, axes) are part of
+            # the engine
             before = taken.setdefault(name, value) if name in floats else mine[name]
             if not np.array_equal(before, value, equal_nan=name in floats):
                 raise another(node, found)
+        # tensors of other names at the same place are the same
         renamed.update(zip(node.output, found.output, strict=True))
     for tensor in proto.graph.initializer:
         if tensor.name in taken:

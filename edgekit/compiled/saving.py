@@ -63,6 +63,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         )
     exported = cut.exported
     factories = _python_factories(cut, python)
+    # a build drops unused inputs, so the bundle may not ask for them
     read_by_parts = {name for part in cut.parts for name in part.inputs}
     inputs = entries([tensor for tensor in exported.inputs if tensor.name in read_by_parts])
     outputs = entries(exported.outputs)
@@ -93,14 +94,17 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
                 if cut.left is None
                 else left_file(cut.left, part, tensors, exported.tensorrt)
             )
+            # a module may read one tensor twice, an ONNX graph declares it once
             unique = tuple(dict.fromkeys(part.inputs))
             parts.append(CpuPart(part.module, data, unique, part.outputs))
             steps.append(session_step(data, part.module))
     golden = []
+    # a bundle of a single part has golden vectors of its own
     if len(parts) > 1:
         golden.append(_golden(steps, inputs, outputs, ranges(exported.inputs)))
     file = Path(exported.file)
     source = source_name(exported.source)
+    # paths of this machine are no part of a bundle
     left = [replace(call, file="") for call in exported.left]
     document = exported.model_copy(
         update={"file": file.name, "source": source, "cached": False, "left": left}

@@ -49,6 +49,7 @@ def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[Plac
             devices[path].add(placed[layer.name].device)
     rows: dict[tuple[str, str], _Row] = {}
     for layer in network.layers:
+        # without the network itself, outermost first
         whole = (path for path in enclosing_modules(layer.module)[1:] if len(devices[path]) == 1)
         key = (next(whole, layer.module), placed[layer.name].device)
         row = rows.setdefault(key, _Row())
@@ -78,6 +79,7 @@ def _bytes_read(
     """Yields the bytes of the tensors from other devices, in the type of their producer; from
     outside the part, in FP32.
     """
+    # constants cross no border
     read = {name for layer in layers for name in layer.inputs if name in made or name in outside}
     for name in sorted(read):
         if name not in made:

@@ -216,11 +216,14 @@ class Nonfinite:
         kinds["inputs"] += 1
         kinds["NaN"] += int(np.isnan(value).any())
         kinds["infinity"] += int(np.isinf(value).any())
+        # one input is enough to find the node
         self._feeds.setdefault(name, feed)
 
     def rows(self, count: int) -> tuple[NonfiniteOutput, ...]:
         """Returns each output with such values; ``count`` is the number of inputs."""
         found = []
+        # outputs mostly share an input, and each search runs the build with all tensors; ``_feeds``
+        # keeps the inputs, so that ids stay unique
         known: dict[int, NodePlace | None] = {}
         for name, kinds in self._found.items():
             feed = self._feeds[name]
@@ -247,6 +250,7 @@ class Nonfinite:
         for segment in self._runner.segments:
             inside = _results_inside(self._runner.artefacts, segment, tensors)
             bad = (
+                # of names that the reference build adds, the tensor's
                 name.partition("#")[0]
                 for name, value in inside.items()
                 if value.dtype.kind == "f" and not np.isfinite(value).all()
@@ -300,7 +304,7 @@ class Float32Reference:
     @property
     def between(self) -> int:
         """Bytes that an input keeps between the pieces of a streamed model; 0 if not streamed."""
-        return max((getattr(one, "between", 0) for one in self._sessions.values()), default=0)
+        return max((getattr(item, "between", 0) for item in self._sessions.values()), default=0)
 
     def outputs(
         self, names: Sequence[str], first: int, group: Sequence[Mapping[str, np.ndarray]]
@@ -362,8 +366,10 @@ def accuracy(
     reference = model if isinstance(model, Float32Reference) else Float32Reference(model)
     runner = Runner(artefacts, lane=lane)
     wanted = list(outputs or artefacts.outputs)
+    # segments are compared at their outputs
     borders = [name for segment in runner.segments for name in segment.outputs]
     names = list(dict.fromkeys([*wanted, *borders]))
+    # channel by channel for outputs only: inner tensors have too many
     errors = {name: Deviation(by_channel=name in wanted) for name in names}
     nonfinite = Nonfinite(reference.model, runner)
     boxes = None if detection is None else Boxes(detection.options)
@@ -371,6 +377,7 @@ def accuracy(
     count = 0
     for feed, found, values in _compare_inputs(runner, reference, names, data):
         for name, value in zip(names, values, strict=True):
+            # masks inside the network may be infinite
             if name in wanted and value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise DataError(
                     f"the network gives NaN or infinity in {name!r} even in FP32",
@@ -448,6 +455,7 @@ def _compare_inputs(
 ) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray]]]:
     """Yields each input with the build's tensors and FP32's."""
     count = 0
+    # a group shares each loading of streamed weights, and fits into memory on both sides
     for group in group_inputs(data, [runner, reference]):
         found = runner.run_group(group, observe=True)
         yield from zip(group, found, reference.outputs(names, count, group), strict=True)
@@ -488,6 +496,7 @@ def _variation(total: np.ndarray, error: Deviation) -> float:
     """
     count = len(error.cosines)
     size = count * error.total_squares
+    # square of the mean over mean of the squares: 1 if all inputs give the same
     mean = float(total.ravel() @ total.ravel()) / size if size > 0 else 1.0
     return math.sqrt(max(1.0 - mean, 0.0)) if count > 1 and math.isfinite(mean) else 1.0
 
@@ -632,6 +641,7 @@ def accuracy_of_variants(
     """
     lanes: dict[tuple[str, ...], int] = {}
     for lane, (_, parts) in enumerate(artefacts.lanes):
+        # equal engines give equal results, whatever core runs them
         lanes.setdefault(tuple(part.engine for part in parts), lane)
     found = [
         (
@@ -647,10 +657,10 @@ def accuracy_of_variants(
         )
         for number, lane in enumerate(lanes.values())
     ]
-    worst = min((one for _, one in found), key=lambda item: item.cosine)
-    fewest = min((one for _, one in found), key=lambda one: one.boxes or 0.0)
-    segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)
-    failures = dict.fromkeys(text for _, one in found for text in one.failures)
+    worst = min((made for _, made in found), key=lambda made: made.cosine)
+    fewest = min((made for _, made in found), key=lambda made: made.boxes or 0.0)
+    segments = (replace(part, lane=lane) for lane, made in found for part in made.per_segment)
+    failures = dict.fromkeys(text for _, made in found for text in made.failures)
     return replace(
         worst, objects=fewest.objects, failures=tuple(failures), per_segment=tuple(segments)
     )

@@ -49,6 +49,7 @@ def build_reference(
     total = sum(len(cuts) for cuts in runnable.variants)
     engines: dict[str, bytes] = {}
     lanes = []
+    # lanes mostly have the same notes
     notes: dict[str, None] = {}
     done = 0
     for share, cuts in zip(runnable.plan.plans, runnable.variants, strict=True):
@@ -58,6 +59,7 @@ def build_reference(
         for index, segment in enumerate(cuts):
             data = emit(runnable.model, segment, numerics, store)
             digest = hashlib.sha256(data).hexdigest()
+            # by digest: lanes share engines of equal segments
             engines[digest] = data
             segments.append(_segment(index, segment, digest))
             done += 1

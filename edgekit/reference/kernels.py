@@ -67,6 +67,7 @@ class Kernels:
     def __init__(self, plan: SegmentedPlan, scales: Scales | None) -> None:
         runnable = plan.runnable
         self._model, self._graph, self._cuts = runnable.model, runnable.graph, runnable.variants[0]
+        # of the whole plan: a kernel alone has no neighbours, which decide where values are rounded
         self._numerics = decide(self._graph, self._cuts, scales, alone=len(runnable.variants) == 1)
         self._store = WeightStore(runnable.model)
         self._place = {node.name: at for at, node in enumerate(self._graph.computed)}
@@ -117,11 +118,13 @@ class Kernels:
             store.weights,
             store.values,
             kernel.layers[0],
+            # the caller runs several calls at once
             threads=1,
             plugins=self._model.plugins,
         )
 
     def _single_engine(self, kernel: ReferenceKernel, quantised: bool) -> Numerics:
+        # nothing is quantised in an FP32 kernel, whatever the plan
         own = {unit.name for unit in kernel.units} if quantised else set()
         written = {name for unit in kernel.units for name in unit.writes} if quantised else set()
         whole = self._numerics
@@ -167,6 +170,7 @@ class Kernels:
             return None
 
     def _kernel(self, group: list[tuple[str, Unit]]) -> ReferenceKernel:
+        # the graph's order is topological
         units = tuple(sorted((u for _, u in group), key=lambda u: self._place[u.nodes[0].name]))
         written = {name for unit in units for name in unit.writes}
         inner = {node.name for unit in units for node in unit.nodes}
@@ -203,6 +207,7 @@ class Kernels:
             if not self._graph.tensor_names.issuperset(ends):
                 continue
             source, target = map(self._graph.shape, ends)
+            # only a reshape that keeps the batch in front can keep a larger batch, too
             if source and target and source[0] == target[0] and len(target) > 1:
                 # 0: the input's size
                 shape = np.array([0, *target[1:]], np.int64)

@@ -123,6 +123,7 @@ def inputs_to_compare(
     for feed in inputs:
         retained.append(feed)
         size += sum(value.nbytes for value in feed.values())
+        # the last inputs stay; two are needed for two halves
         while len(retained) > _RETAINED or (size > _HELD_BYTES and len(retained) > 2):
             size -= sum(value.nbytes for value in retained.popleft().values())
     every = list(retained)
@@ -131,6 +132,7 @@ def inputs_to_compare(
         return
     half = len(every) // 2
     parts = every[:half], every[half:]
+    # each half with the ranges of the other, so that no range has seen its inputs
     others = measure(parts[1], "second"), measure(parts[0], "first")
     # alternately from each half
     for i in range(half):
@@ -241,6 +243,7 @@ class MethodErrors:
         if len(near) < 2:
             return
         inputs = list(islice(measured(), self._most_runs // len(self._found)))
+        # progress of this comparison begins anew
         self._runs, self._most_runs = 0, len(inputs) * len(near)
         text = "comparing the best calibration methods on the measured inputs"
         found = self._compare(inputs, near, text)
@@ -264,17 +267,20 @@ class MethodErrors:
     ) -> dict[str, list[dict[str, Deviation]]]:
         self._update(self._runs, self._most_runs, f"{text}: FP32")
         real = [self._reference.run(self._names, dict(tensor.feed)) for tensor in inputs]
+        # at most two objects, shared by the inputs: their content is large to compare
         different = {id(tensor.ranges): tensor.ranges for tensor in inputs}
         scales = {
             method: {key: self._scales_of(own, method) for key, own in different.items()}
             for method in methods
         }
         used = {own.digest for each in scales.values() for own in each.values()}
+        # builds of dropped methods free their memory
         self._loaded = {digest: self._loaded[digest] for digest in used & self._loaded.keys()}
         known: dict[tuple[str, ...], list[dict[str, Deviation]]] = {}
         found = {}
         for method, each in scales.items():
             digests = tuple(own.digest for own in each.values())
+            # methods with equal scales are the same build
             if digests in known:
                 self._runs += len(inputs)
             else:
@@ -293,7 +299,7 @@ class MethodErrors:
         for which, own in scales.items():
             self._update(self._runs, self._most_runs, text)
             runner = self._runner(own, len(scales))
-            chosen = [index for index, one in enumerate(inputs) if id(one.ranges) == which]
+            chosen = [index for index, item in enumerate(inputs) if id(item.ranges) == which]
             answers = runner.run_all(inputs[index].feed for index in chosen)
             for index, (_, outputs) in zip(chosen, answers, strict=True):
                 self._runs += 1
@@ -343,6 +349,7 @@ class MethodErrors:
                 continue
             gap = float(whole[best] - whole[other])
             gaps = apart[best] - apart[other]
+            # jackknife: (n - 1) / n times the sum of squares around the mean of the left-out gaps
             error = float(np.sqrt((self.count - 1) * np.mean((gaps - gaps.mean()) ** 2)))
             if gap <= _SURE * error or gap <= 0:
                 left.append(other)
@@ -359,10 +366,12 @@ class MethodErrors:
             joined = Deviation.join_all(each)
             for channels in joined.parts():
                 signal = joined.variance(channels)
+                # a constant part has no SNR
                 if signal > 0:
                     errors = np.array([item.error(channels) for item in each])
                     columns.append(np.sqrt(errors / signal))
         noise = np.stack(columns, axis=1) if columns else np.zeros((len(self._found[method]), 1))
+        # a result that is not finite is the worst, but must not make sums NaN
         found: np.ndarray = np.minimum(np.nan_to_num(noise, nan=_INFINITE), _INFINITE)
         return found
 
@@ -474,11 +483,11 @@ def choice_by_gate(
     """
 
     def nearness(name: str) -> tuple[bool, int, float, bool]:
-        one = found[name]
-        value = getattr(one, metric)
+        accuracy = found[name]
+        value = getattr(accuracy, metric)
         if value is None:  # no error, or no output varies
-            value = -math.inf if one.max_abs else math.inf
-        return reaches(one, metric, minimum), -len(one.failures), value, name == first
+            value = -math.inf if accuracy.max_abs else math.inf
+        return reaches(accuracy, metric, minimum), -len(accuracy.failures), value, name == first
 
     ranked = sorted(found, key=nearness, reverse=True)
     return GateChoice(

@@ -48,6 +48,7 @@ def float_results(
     unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
     found: set[str] = set()
     for segment in cuts:
+        # a DLA writes INT8
         if segment.device != "GPU":
             continue
         for unit in segment.units:
@@ -157,6 +158,7 @@ def decide(
     units = [unit for segment in cuts for unit in segment.units]
     precision = {unit.name: _has_int8_kernel(graph, unit) for unit in units}
     quantised = None if scales is None else scales.quantised
+    # in a network with Q/DQ nodes the nodes decide
     if alone and quantised is None:
         _follow_floats(graph, units, precision)
     unscaled: dict[str, tuple[str, ...]] = {}
@@ -170,6 +172,7 @@ def decide(
         for unit in units:
             if precision[unit.name] == "int8":
                 weighted = int8_operators().weighted
+                # a product reads codes even if its layer itself writes the input
                 from_codes = [node.input[0] for node in unit.nodes if node.op_type in weighted]
                 tensors = (*unit.reads, *leaving_tensors(graph, unit), *from_codes)
                 border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
@@ -203,6 +206,7 @@ def quantised_weight(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, int] 
     weight = graph.weights.get(inputs[1])
     if weight is None or str(weight.dtype) != "float32" or weight.ndim < 2:
         return None
+    # a constant has no calibrated range
     if inputs[0] in graph.initializers or inputs[0] in graph.derived:
         return None
     axis = channel_axis(node, weight.ndim)
@@ -226,6 +230,7 @@ def _inherit_scales(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, 
         ):
             for name in node.output:
                 known.setdefault(name, known[reads[0]])
+    # backwards, so that a chain of shuffles inherits in one pass
     for node in reversed(graph.computed):
         if node.op_type in SAME_VALUES and node.output[0] in known:
             for name in graph.variable_reads(node)[:1]:
@@ -247,6 +252,7 @@ def _keeps_grid(
     for node in unit.nodes:
         for source in node.input:
             stub = graph.initializers.get(source)
+            # a constant among the operands was not rounded to the grid
             if source in graph.derived or (stub is not None and stub.data_type == _FLOAT):
                 return False
     if kind == "int8":
@@ -285,5 +291,6 @@ def _follow_floats(graph: OnnxGraph, units: list[Unit], precision: dict[str, str
             unit_of[reader] for name in unit.writes for reader in graph.readers.get(name, ())
         } - {unit.name}
         floats = [source for source in sources if source and precision[source.name] != "int8"]
+        # a network input, or an INT8 source or reader, keeps it in INT8
         if floats and floats == sources and all(precision[name] != "int8" for name in readers):
             precision[unit.name] = "fp16"

@@ -122,6 +122,7 @@ def propose(
     everything = range(len(impacts))
     if passes(()):
         return proposal((), minimal=True)
+    # before the search, which would end here after many builds
     if not passes(everything):
         return proposal(None, minimal=False)
     chosen = _shortest_head(passes, len(impacts), more)
@@ -160,6 +161,7 @@ def _drop_superfluous(
             if passes(rest):
                 chosen, smaller = rest, True
             start = begin
+        # no single kernel can be dropped: minimal
         if size == 1 and not smaller:
             return chosen, True
         size = max(1, size // 2)
@@ -249,6 +251,7 @@ class Fp16Search(Generic[_Planned]):
         """Returns the first plan that passes, or the last plan found."""
         ranking = planned
         for _ in range(_ROUNDS):
+            # a ranking takes as long as many builds, and holds for fewer INT8 kernels
             if self.thorough or not self.int8(planned) <= self.int8(ranking):
                 ranking = planned
             found = self.propose(planned, bounds, ranking)

@@ -65,6 +65,7 @@ class Runner:
         self.segments = artefacts.lanes[lane][1]
         self.between = 0
         weights = {
+            # by engine: lanes and segments may share one
             digest: _missing_weights(artefacts.engines[digest], artefacts.weights, artefacts.values)
             for digest in {segment.engine for segment in self.segments}
         }
@@ -163,8 +164,10 @@ def _load(
     opened = partial(open_session, optimise=optimise, threads=threads, plugins=artefacts.functions)
     engine = artefacts.engines[segment.engine]
     try:
+        # a session with plugins is cut at their nodes already
         if large and not artefacts.functions:
             proto = onnx.ModelProto.FromString(engine)
+            # no arena: each piece would keep its own
             made = stream_session(proto, weights, partial(opened, arena=False))
             if made is not None:
                 return made
@@ -212,6 +215,7 @@ def _missing_weights(
             weight = weights[tensor.name]
             value = values[weight.digest]
             if value.dtype.name != weight.dtype:
+                # weights of equal bytes share a value, which has the type of the first
                 value = value.reshape(-1).view(weight.dtype)
             found[tensor.name] = value.reshape(weight.shape)
     return found
@@ -220,6 +224,7 @@ def _missing_weights(
 def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
     """Checks the caller's arrays against the engine's inputs."""
     for spec in session.get_inputs():
+        # tensors between segments come from other engines, which were checked when planned
         if spec.name not in inputs:
             continue
         array = feed[spec.name]
@@ -269,5 +274,7 @@ def _named_node(engine: bytes, text: str) -> str:
     nodes = onnx.ModelProto.FromString(engine).graph.node
     found = [n for n in nodes if re.search(rf"(?<!\w){re.escape(n.name)}(?!\w)", text)]
     if not found:
+        # many messages name only the operator
         found = [n for n in nodes if re.search(rf"(?<!\w){n.op_type}(?!\w)", text)]
+    # a name may be a part of another
     return max((n.name for n in found), key=len, default="")

@@ -64,8 +64,10 @@ class ModelWriter:
 
     def node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """Adds a node named after its output and operator, and returns the output."""
+        # ONNX has QuantizeLinear from opset 10 on, ONNX Runtime's own takes any opset
         domain = MICROSOFT if op == "QuantizeLinear" else ""
         name = f"{output}#{op}"
+        # names follow from tensors, so that equal segments have equal bytes
         made = helper.make_node(op, inputs, [output], name=name, domain=domain, **attributes)
         self.nodes.append(made)
         self.made.add(output)
@@ -129,6 +131,7 @@ def products(graph: OnnxGraph, node: onnx.NodeProto, axis: int) -> int:
     shape: list[int] = list(graph.initializers[node.input[1]].dims)
     if node.op_type != "ConvTranspose":
         return prod(shape) // shape[axis]
+    # ONNX: a deconvolution's weights are [C, M / groups, *kernel]
     groups: int = _attribute(node, "group", 1)
     return (shape[0] // groups) * _taps(node, shape[2:])
 
@@ -138,8 +141,8 @@ def _taps(node: onnx.NodeProto, kernel: list[int]) -> int:
 
     An output takes every (stride / gcd(stride, dilation))-th place.
     """
-    one = [1] * len(kernel)
-    strides, dilations = _attribute(node, "strides", one), _attribute(node, "dilations", one)
+    ones = [1] * len(kernel)
+    strides, dilations = _attribute(node, "strides", ones), _attribute(node, "dilations", ones)
     every = [s // gcd(s, d) for s, d in zip(strides, dilations, strict=True)]
     return prod(-(-size // step) for size, step in zip(kernel, every, strict=True))
 
@@ -159,6 +162,7 @@ def engine_opset(model: Model, segment: Segment, numerics: Numerics) -> int:
             where=model.source,
             hint=f"convert the model to opset {_OLDEST_OPSET} or later, preferably 13",
         )
+    # a model function imports an opset of its own, which would have to be raised, too
     if opset >= _INTEGER_OPSET or graph.proto.functions:
         return opset
     precision_of = {
@@ -181,6 +185,7 @@ def _means_the_same(nodes: Iterable[onnx.NodeProto], opset: int) -> bool:
     for node in nodes:
         if node.domain:
             continue
+        # nodes in a body would need the same check
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             return False
         try:
@@ -257,6 +262,7 @@ def _sum_in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, targ
     shape = list(engine.graph.initializers[node.input[1]].dims)
     groups = 1
     if node.op_type in ("Gemm", "MatMul"):
+        # channels: the axis of the data that is summed; weight_axis: the same axis of the weights
         op, attributes, channels = "MatMul", {}, -1 if node.op_type == "MatMul" else 1
         codes, values = _transpose_operands(engine, node, codes, values, target)
         turned = node.op_type == "Gemm" and _attribute(node, "transB", 0)
@@ -274,6 +280,7 @@ def _sum_in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, targ
     inputs = _split(engine, codes, sizes * groups, channels, f"{target}#x")
     outputs = shape[0] // groups
     rows = [values]
+    # Conv weights [M, C / groups, ...]: first by group along M, then by part along C
     if weight_axis and groups > 1:
         rows = _split(engine, values, [outputs] * groups, 0, f"{target}#g")
     if weight_axis:
@@ -283,6 +290,7 @@ def _sum_in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, targ
             for kernel in _split(engine, row, sizes, 1, f"{target}#w{number}")
         ]
     else:
+        # the summed axis is the first and has all groups in a row
         kernels = _split(engine, values, sizes * groups, 0, f"{target}#w")
     totals = []
     for group in range(groups):
@@ -290,6 +298,7 @@ def _sum_in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, targ
         for number in range(group * len(sizes), (group + 1) * len(sizes)):
             name = f"{target}#part{number}"
             engine.out.node(op, [inputs[number], kernels[number]], name, **attributes)
+            # integers below 2**53 add exactly, in any order
             parts.append(engine.out.cast(name, f"{name}#double", _DOUBLE))
         totals.append(engine.out.node("Sum", parts, f"{target}#total{group}"))
     whole = totals[0]
@@ -359,10 +368,12 @@ def _write_floats(
     alpha, beta = 1.0, 1.0
     if node.op_type == "Gemm":
         alpha, beta = _factors(node)
+        # they are part of scale and bias: a factor here would make the integer sums inexact
         retained = [a for a in core.attribute if a.name not in ("alpha", "beta")]
         del core.attribute[:]
         core.attribute.extend(retained)
         if engine.out.opset < 11:
+            # Gemm's third input is optional from opset 11 on
             core.input.append(engine.out.constant("#none", np.zeros(1, np.float32)))
     engine.out.nodes.append(core)
     return alpha, beta
@@ -391,6 +402,7 @@ def _factor(
     if node.op_type == "ConvTranspose" and groups > 1:
         # its channel axis is within a group: all groups share the scales
         scales = engine.out.node("Concat", [scales] * groups, f"{target}#groups", axis=0)
+    # in float32, as the engine multiplies
     value = np.float32(engine.scales[node.input[0]]) * np.float32(alpha)
     common = engine.out.constant(f"{target}#common", np.array(value, np.float32))
     factor = engine.out.node("Mul", [scales, common], f"{target}#factor")
@@ -432,6 +444,7 @@ def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
     if not all(_has_codes(engine, node, name) for name in moving):
         return False
     scale = engine.scales[moving[0]]
+    # codes of different scales have no common step
     if any(engine.scales[name] != scale for name in moving):
         return False
     output = node.output[0]
@@ -445,6 +458,7 @@ def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
         elif name:
             copy.input[position] = engine.operand(node, name, "int8")
     engine.out.nodes.append(copy)
+    # already in steps of the output's scale: rounding needs no scale
     if engine.numerics.rounding.get(output) == "int8" and engine.scales[output] == scale:
         engine.in_steps.add(output)
     else:
@@ -487,6 +501,7 @@ def _has_codes(engine: SegmentWriter, node: onnx.NodeProto, name: str) -> bool:
     """Returns True if the unit's kernel reads a tensor as INT8 codes."""
     if engine.is_static(name) or not engine.graph.is_float32(name) or name not in engine.scales:
         return False
+    # a tensor within the layer, which the target never rounds
     if engine.written_by.get(name) is engine.unit_of[node.name]:
         return False
     inside = engine.is_inside(name, "int8")
@@ -514,6 +529,7 @@ def emit(
     engine = SegmentWriter(model, segment, numerics, store)
     engine.write()
     proto = onnx.ModelProto(ir_version=model.proto.ir_version, producer_name="edgekit")
+    # the model may import ONNX Runtime's domain in another version
     proto.opset_import.extend(
         entry for entry in model.proto.opset_import if entry.domain != MICROSOFT
     )
@@ -523,6 +539,7 @@ def emit(
             entry.version = engine.out.opset
             proto.ir_version = max(proto.ir_version, _IR_OF_INTEGERS)
     proto.functions.extend(model.proto.functions)
+    # constant, so that equal segments of different lanes share an engine
     proto.graph.name = "segment"
     proto.graph.input.extend(engine.value(name) for name in segment.inputs)
     proto.graph.output.extend(engine.value(name) for name in segment.outputs)
@@ -530,6 +547,7 @@ def emit(
     proto.graph.initializer.extend(engine.out.initializers.values())
     # a session runs plugins apart from the nodes after them, and must know the types
     proto.graph.value_info.extend(engine.written_by_plugins())
+    # its digest is the engine's name in a bundle
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
 
@@ -639,6 +657,7 @@ class SegmentWriter:
             return self.out.keep(self.graph.initializers[name])
         if name in self.graph.derived and name not in self.out.made:
             node = self.graph.derived[name]
+            # a recipe's inputs first: nodes must be in topological order
             for source in reads(node):
                 self.static(source)
             self.out.nodes.append(node)
@@ -685,6 +704,7 @@ class SegmentWriter:
         return local is not None and self.numerics.precision[local.name] == precision
 
     def half(self, source: str, target: str) -> str:
+        # to FP16 and back: tensors between units are FP32
         return self.out.node("Cast", [self.out.cast(source, f"{target}#f16", _HALF)], target, to=1)
 
     def scale(self, name: str) -> str:
@@ -721,6 +741,7 @@ class SegmentWriter:
             zero = self.out.constant("#zero", np.array(0, np.int8))
         step = self.scale(name)
         if source == f"{name}#mean":
+            # ``#mean`` is already in steps of the scale
             step = self.out.constant("#one", np.array(1, np.float32))
         return self.out.node("QuantizeLinear", [source, step, zero], target)
 

@@ -307,6 +307,7 @@ class KernelRun:
             By output its rows, followed by space for ``spare`` more rows.
         """
         size = sum(value.nbytes for value in feed.values()) // count
+        # a call for each worker, unless its rows take too many bytes
         step = max(1, min(-(-count // workers), _CALL_BYTES // max(1, size)))
         step = step if self._stacked is not None else 1
         made: list[np.ndarray] = []
@@ -319,6 +320,7 @@ class KernelRun:
             range(0, count, step), pool.map(work, range(0, count, step)), strict=True
         ):
             if not made:
+                # with room for the INT8 row: appending it would copy all rows
                 made = [np.empty((count + spare, *v.shape[1:]), v.dtype) for v in values]
             for target, value in zip(made, values, strict=True):
                 target[start : start + len(value)] = value
@@ -341,6 +343,7 @@ class KernelRun:
             try:
                 session = self._open(self.kernel, quantised=False, stacked=True)
                 other = {name: _different_values(value) for name, value in feed.items()}
+                # a kernel that mixes rows (a sum over the batch) shows only if their values differ
                 both = {name: np.concatenate([feed[name], other[name]]) for name in feed}
                 alone = zip(self._call(session, feed), self._call(session, other), strict=True)
                 apart = [np.concatenate(pair) for pair in alone]
@@ -377,6 +380,7 @@ def _different_values(value: np.ndarray) -> np.ndarray:
     turned = np.ascontiguousarray(value.reshape(-1)[::-1]).reshape(value.shape)
     if value.dtype.kind != "f" or not value.size:
         return turned
+    # reversed, halved and moved: in range, and symmetric values differ, too
     most = np.abs(value).max() or value.dtype.type(1)
     return np.ascontiguousarray(turned / 2 + most / 4, value.dtype)
 
@@ -429,6 +433,7 @@ class KernelChain:
 
     def _written(self, group: _VariantRange) -> Iterator[int]:
         """Yields the bytes written by each kernel of a pass."""
+        # a bit for each variant: the mask of a tensor has those whose kernel is upstream
         bits = {at: 1 << n for n, at in enumerate(self._variants[group.first : group.end])}
         reach: dict[str, int] = {}
         for at, kernel in enumerate(self.kernels[group.start :], group.start):
@@ -446,6 +451,7 @@ class KernelChain:
         start = self._variants[first] if first else 0
         if end - first == 1 or self._peak(first, end, start) <= self._memory:
             return [_VariantRange(first, end, start)]
+        # halves, as memory falls with the number of variants that are alive together
         middle = (first + end) // 2
         return [*self._split(first, middle), *self._split(middle, end)]
 
@@ -473,6 +479,7 @@ class KernelChain:
         self, feed: Mapping[str, np.ndarray], pool: ThreadPoolExecutor, workers: int, sample: int
     ) -> Iterable[int]:
         """Adds an input; yields after each kernel the bytes of ``work`` that are done."""
+        # the FP32 row is the same for all groups: the first pass leaves it where the others begin
         starts = {group.start for group in self._groups[1:]}
         saved: dict[int, dict[str, VariantRows]] = {}
         done = 0
@@ -485,6 +492,7 @@ class KernelChain:
             own = {self._variants[n]: n for n in range(group.first, group.end)}
             for at, written in enumerate(self._written(group), group.start):
                 if index == 0 and at in starts:
+                    # copied: a view would keep the rows of the whole group
                     saved[at] = {n: VariantRows.of(rows.base.copy()) for n, rows in alive.items()}
                 self._step(at, own.get(at), alive, pool, workers)
                 done += written
@@ -504,14 +512,17 @@ class KernelChain:
         ids = sorted({i for name in kernel.inputs for i in alive[name].ids})
         feed = {name: alive[name].gather(ids) for name in kernel.inputs}
         added = () if variant is None else (variant,)
+        # a variant begins at its own kernel, from the FP32 network's tensors
         base = {name: alive[name].base for name in kernel.inputs}
         running.prepare(base, quantised=variant is not None)
+        # at the same time as the rows in FP32
         quantised = pool.submit(running.quantised, base) if variant is not None else None
         made = running.rows(feed, len(ids) + 1, len(added), pool, workers)
         if quantised is not None:
             for rows, value in zip(made, quantised.result(), strict=True):
                 rows[-1] = value
         for name in kernel.inputs:
+            # freed at its last reader: rows of all tensors at once would exceed the memory
             if self._last[name] == at:
                 del alive[name]
         for name, rows in zip(kernel.outputs, made, strict=True):
@@ -537,6 +548,7 @@ class KernelChain:
             def add(variant: int, at: int = at, rows: VariantRows = rows) -> None:
                 self._errors[variant][at].add(rows.base, rows.row(variant))
 
+            # list: waits, and raises a worker's error
             list(pool.map(add, range(group.first, group.end)))
 
     def impacts(self) -> tuple[Impact, ...]:
@@ -563,6 +575,7 @@ class KernelChain:
                     whole.cosine,
                     whole.cosine_min,
                     whole.max_abs,
+                    # of the first output, as in ``accuracy``
                     errors[0].top1_agreement() if errors else 1.0,
                     tuple(place),
                 )
@@ -626,6 +639,7 @@ def analyse(
             code="data.empty",
             hint="give at least one input",
         )
+    # the plan's wish tells a missing INT8 kernel from a layer planned in FP16
     planned = {placed.name: placed.precision for placed in plan.plan.layers}
     floats = {
         layer: _float_reason(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
@@ -669,6 +683,7 @@ def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, 
         path for name in found.floats for path in enclosing_modules(module.get(name, ""))
     )
     rows = []
+    # outer modules first, in the network's order
     for totals in module_totals(network, {}):
         own = kernels[totals.module]
         ratios = [impact.snr_db for impact in own if impact.snr_db is not None]

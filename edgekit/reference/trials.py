@@ -40,5 +40,6 @@ def _held_inputs(inputs: Feeds) -> Feeds:
         found.append(dict(sample))
         size += sum(value.nbytes for value in sample.values())
         if size > _HELD_BYTES:
+            # too large to keep: each trial reads the data again
             return inputs
     return found

@@ -27,6 +27,7 @@ _LISTED = 20
 def weight_digest(value: np.ndarray) -> str:
     """Returns the SHA-256 (hex) of the value's little-endian C-order bytes."""
     array = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
+    # without a copy: tobytes() would take the size of the weight again
     return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
 
 
@@ -52,6 +53,7 @@ def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
     scales = _channel_scales(value, int(axis))
     codes = np.empty(value.shape, np.int8)
     source, target = np.moveaxis(value, int(axis), 0), np.moveaxis(codes, int(axis), 0)
+    # in blocks: float copies of a whole large weight would double its memory
     for block in channel_blocks(source):
         scale = scales[block].reshape(-1, *[1] * (value.ndim - 1))
         rounded = np.rint(source[block] / scale)
@@ -123,8 +125,10 @@ def _make(
     digest = weight_digest(value)
     shape = tuple(int(size) for size in value.shape)
     made = Weight(name, source, transform, digest, str(value.dtype), shape)
+    # tied weights are kept once
     if digest not in values:
         values[digest] = value if keep is None else keep(digest, value)
+    # the weight is a mapped file, and the next weights need the memory
     forget_pages(original)
     return made
 

@@ -97,6 +97,7 @@ class RewriteGraph:
         self.model = model
         self._source = source = model.graph
         self.opset, self.inputs, self.outputs = source.opset, source.inputs, source.outputs
+        # asked for every tensor of every step: a tuple would be searched each time
         self._returned = frozenset(self.outputs)
         known = [n for n in (*source.activations(), *source.initializers) if self.known(n)]
         self._shapes = {name: source.shape(name) for name in known}
@@ -107,16 +108,21 @@ class RewriteGraph:
         self._nodes: dict[str, Node] = {}
         self._producer: dict[str, Node] = {}
         self._readers: dict[str, dict[str, Node]] = {}
+        # changed by steps, so it is a copy of the model's
         self._modules = dict(source.modules.nodes) if source.modules else {}
         # a node's position in the model; a new node has its anchor's position
         self._place: dict[str, int] = {}
+        # tensors that the body of an If, Loop or Scan reads by name: no step sees those readers
         self._captured: set[str] = set()
         # tensors whose writers or readers were looked up since these sets were cleared
         self.queried_writers: set[str] = set()
         self.queried_readers: set[str] = set()
+        # by tensor; ``PartialNetwork.facts`` fills it, and a step that writes a tensor drops its
+        # entry
         self.facts: dict[str, tuple[Hashable, ...]] = {}
         for index, node in enumerate(source.nodes()):
             opaque = node.name in source.opaque
+            # no rewrite and no table of operators has the prefixed name
             self._add(replace(node, op=f"{_OPAQUE}{node.op}") if opaque else node, index)
 
     def known(self, tensor: str) -> bool:
@@ -160,12 +166,15 @@ class RewriteGraph:
 
         Weights are memory maps: read large ones only if necessary.
         """
+        # float64, not the stored type: see ``NewConstant``
         if tensor in self._fixed:
             return self._fixed[tensor].value
         recipe = self._recipes.get(tensor)
         if recipe is None:
             return self._source.value(tensor)
         feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
+        # on each call, not stored: derived weights would take the memory of the network's weights
+        # again
         made = evaluate([recipe], feeds, self.opset)[tensor]
         # a view of a large weight stays a view
         return made.astype(self._dtypes[tensor], copy=False)
@@ -182,6 +191,7 @@ class RewriteGraph:
 
     def producer(self, tensor: str) -> Node | None:
         """Returns the node that writes an activation; None for an input or a constant."""
+        # the search tries a node again only if a step changed what was asked here
         self.queried_writers.add(tensor)
         return self._producer.get(tensor)
 
@@ -212,7 +222,7 @@ class RewriteGraph:
         """Returns True if the graph returns a tensor."""
         return tensor in self._returned
 
-    def taken(self, tensor: str) -> bool:
+    def has_tensor(self, tensor: str) -> bool:
         """Returns True if a tensor of this name exists."""
         return tensor in self._shapes or not self.known(tensor)
 
@@ -220,7 +230,7 @@ class RewriteGraph:
         """Returns the node that derives a constant from others; None for any other tensor."""
         return self._recipes.get(tensor)
 
-    def fixed(self, tensor: str) -> NewConstant | None:
+    def added_constant(self, tensor: str) -> NewConstant | None:
         """Returns a constant that a rewrite added; None for any other tensor."""
         return self._fixed.get(tensor)
 
@@ -228,7 +238,7 @@ class RewriteGraph:
         """Recipes by the constants that they derive, in the order of their addition."""
         return self._recipes
 
-    def brought(self) -> Mapping[str, NewConstant]:
+    def added_constants(self) -> Mapping[str, NewConstant]:
         """The constants that rewrites added, by name."""
         return self._fixed
 
@@ -239,9 +249,11 @@ class RewriteGraph:
     def apply(self, step: RewriteStep) -> None:
         """Replaces ``step.old`` by ``step.new``."""
         place = self._place[step.anchor]
+        # before the old nodes go: it reads their entries
         modules = self._inherited(step) if self._modules else {}
         for node in step.old:
             self._remove(node)
+        # a step may write an existing tensor by other nodes, even as a constant
         for name in step.shapes:
             self.facts.pop(name, None)
         self._shapes |= step.shapes
@@ -275,6 +287,7 @@ class RewriteGraph:
 
     def _add(self, node: Node, place: int) -> None:
         read = [name for name in node.inputs if name]
+        # only a step's nodes: loading left the model's own for a reason (``folding.foldable``)
         if node.proto is None and read and all(self.constant(name) for name in read):
             for name in node.outputs:
                 self._recipes[name] = node
@@ -439,7 +452,7 @@ class Writer:
 
     def _new_tensor(self, stem: str) -> str:
         return self._free_name(
-            stem, lambda name: self._graph.taken(name) or name in self._tensors, self._tensors
+            stem, lambda name: self._graph.has_tensor(name) or name in self._tensors, self._tensors
         )
 
     def _new_name(self, stem: str) -> str:
@@ -476,12 +489,17 @@ def emit(graph: RewriteGraph) -> Model:
     proto.graph.input.extend(old.graph.input)
     proto.graph.output.extend(old.graph.output)
     proto.graph.initializer.extend(old.graph.initializer)
+    # a recipe of several outputs (Split) has an entry for each
     recipes = {id(node): node for node in graph.recipes().values()}
+    # recipes first: they read constants only, and other nodes read their results
     nodes = (*recipes.values(), *graph.nodes())
     proto.graph.node.extend(node_proto(node) for node in nodes)
     for written_node in proto.graph.node:
         graph.name_module(written_node)
-    brought = {name: np.asarray(item.stored(), order="C") for name, item in graph.brought().items()}
+    # astype keeps the memory order of a transposed value; weights are written in C order
+    brought = {
+        name: np.asarray(item.stored(), order="C") for name, item in graph.added_constants().items()
+    }
     weights = joined_weights(brought, source.weights, list(source.weights))
     written = [name for node in nodes for name in node.outputs if name]
     known = {
@@ -551,6 +569,7 @@ def _attribute(value: object) -> object:
 
 
 def _is_written(value: int | float | str) -> bool:
+    # JSON has no infinity and no NaN; an ONNX integer attribute has 64 bits with a sign
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, str) or abs(value) < 1 << 63

@@ -49,19 +49,23 @@ def offers(
     raised = raise_opset(model)
     if raised is None:
         return {}
+    # no costs: verdicts alone decide, so that it takes milliseconds
     judge = Judge(target, precision, tensorrt, None)
     graph = RewriteGraph(raised)
     near = None if nodes is None else _near(graph, nodes)
+    # an offer is made without a question, so it may not change results
     items = [item for item in REWRITES if not item.approximate]
     search = RewriteSearch(graph, items, judge, proved=False, near=near)
     search.run()
     steps = [item.step for item in search.taken]
     found: dict[str, str] = {}
     for region in regions(search.graph, steps):
+        # preparing steps alone change no verdict
         if not any(search.taken[i].better for i in region.steps):
             continue
         for i in region.steps:
             for node in steps[i].old:
+                # nodes of earlier steps are not in the user's file
                 if node.proto is not None:
                     found.setdefault(node.name, steps[i].rewrite.name)
     return found

@@ -41,6 +41,7 @@ def choose_rewrites(
     exact = [item.name for item in REWRITES if not item.approximate]
     approximate = [item.name for item in REWRITES if item.approximate]
     listed = [] if isinstance(enable, str) else list(enable)
+    # an approximate name has its own message: it exists, but another option allows it
     for name in listed:
         if name in approximate:
             raise UsageError(
@@ -132,6 +133,7 @@ def rewrite(
         UsageError: An unknown name.
     """
     items = choose_rewrites(enable, disable, allow_approx)
+    # every rewrite aims at the DLA's rules, so a board without a DLA has no use for any
     if target.dla.cores == 0 or not (items or RAISED in enable):
         return Rewritten(model, (), ())
     raised = raise_opset(model)
@@ -143,6 +145,8 @@ def rewrite(
         )
         note = f"nothing was rewritten: rewrites need opset 13, and {why}"
         return Rewritten(model, (), (note,))
+    # all later proofs compare with the raised model, so raising has its own proof against the
+    # source
     entry = prove_raising(model, raised) if raised is not model else None
     if entry is not None and not raising_holds(entry):
         note = (
@@ -156,9 +160,12 @@ def rewrite(
     settled = settle(model, raised, judge, search)
     if settled is None:
         return Rewritten(model, (), tuple(search.notes))
+    # a search for a rewriting proves each step; only ``offers`` searches without proofs
     applied = tuple(make_entry(i.step, i.proof) for i in settled.taken if i.proof is not None)
+    # without changed nodes the entry matters only if nothing else changed the model
     if entry is not None and (entry.nodes or not applied):
         applied = (entry, *applied)
     judged = settled.judged
+    # the record names weights of the model that was given, not of the raised copy
     recorded = with_record(judged.model, settled.graph, applied, original=model)
     return Rewritten(recorded, applied, tuple(search.notes), judged.network, judged.judgement)

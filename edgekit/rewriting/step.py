@@ -61,15 +61,17 @@ def infer(
     read = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in written)
     deciding = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
     outer = {
-        name: _outer(graph, brought.get(name) or graph.fixed(name), name, name in deciding)
+        name: _outer(graph, brought.get(name) or graph.added_constant(name), name, name in deciding)
         for name in read
     }
     made = _outputs(nodes)
+    # by numbers, not names: the layers of a network repeat, and names are new at each
     key = _key(graph.opset, nodes, outer, {name: i for i, name in enumerate((*read, *made))})
     found = _cache().get(key)
     if found is None:
         if len(_cache()) >= _REMEMBERED_SHAPES:
             _cache().clear()
+        # onnx infers shapes of whole models: each call builds, serialises and parses one
         by_name = _inferred(graph.opset, rewrite, nodes, outer)
         forms = [by_name[name] for name in made]
         found = _cache()[key] = [shape for shape, _ in forms], [dtype for _, dtype in forms]
@@ -106,6 +108,8 @@ def _outer(graph: RewriteGraph, item: NewConstant | None, name: str, floats: boo
     shape = tuple(item.value.shape) if item else graph.shape(name)
     dtype = item.dtype if item else graph.dtype(name)
     value = None
+    # shapes, axes and the like decide output shapes; values of weights do not, and would only split
+    # the cache
     if math.prod(shape) <= _SHOWN and (floats or not dtype.startswith(("float", "bfloat"))):
         value = item.stored() if item else graph.value(name)
     return shape, dtype, value
@@ -122,6 +126,7 @@ def _inferred(
         name = node.inputs[0]
         source = outer[name][0] if name in outer else found[name][0]
         shape = found[node.outputs[0]][0]
+        # with ceil_mode, onnx counts a last window entirely in the end padding; runtimes drop it
         right = (*shape[:2], *pool_output_sizes(node.attrs, source[2:], shape[2:]))
         if right == shape:
             continue
@@ -144,9 +149,11 @@ def _by_onnx(
             continue
         elem = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         inputs.append(helper.make_tensor_value_info(name, elem, shape))
+    # no declared outputs: inference then lists every tensor of the nodes in value_info
     body = helper.make_graph([node_proto(node) for node in nodes], "step", inputs, [], constants)
     proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)])
     try:
+        # data_prop follows shapes that nodes compute, for example a Concat that a Reshape reads
         made = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise MalformedError(f"{rewrite} wrote nodes that ONNX refuses: {error}") from error
@@ -184,38 +191,41 @@ def fits_half(graph: RewriteGraph, step: RewriteStep) -> bool:
         for name in node.inputs:
             if name not in fixed:
                 continue
-            beyond = _beyond(fixed[name], node)
+            beyond = _magnitudes_beyond_fp16(fixed[name], node)
             if beyond:
-                had = _old(graph, step) if had is None else had
+                # rarely needed, and reads constants: only with the first number out of range
+                had = _old_magnitudes(graph, step) if had is None else had
                 if not beyond <= had:
                     return False
     return True
 
 
-def _beyond(item: NewConstant, node: Node) -> set[float]:
+def _magnitudes_beyond_fp16(item: NewConstant, node: Node) -> set[float]:
     """Returns the magnitudes that FP16 cannot hold, rounded to FP32."""
     sizes = np.abs(item.value.reshape(-1))
+    # a bias is added by itself, so none of its values is small beside another
     if node.op in _SUMS and item.name != node.input(2):
         sizes = sizes.max(initial=0.0, keepdims=True)
     held = (sizes == 0) | ((sizes >= _LEAST) & (sizes <= _MOST))
-    return set() if held.all() else _sizes(sizes[~held])
+    return set() if held.all() else _magnitudes(sizes[~held])
 
 
-def _old(graph: RewriteGraph, step: RewriteStep) -> set[float]:
+def _old_magnitudes(graph: RewriteGraph, step: RewriteStep) -> set[float]:
     found: set[float] = set()
     for node in step.old:
         for name in node.inputs:
             if name and graph.constant(name) and graph.floats(name):
+                # a larger constant is a memory map that this would read from disk
                 small = math.prod(graph.shape(name)) <= _SMALL
                 value = graph.value(name) if small else None
-                found |= set() if value is None else _sizes(value)
+                found |= set() if value is None else _magnitudes(value)
         for value in node.attrs.values():
             if isinstance(value, float):
-                found |= _sizes(value)
+                found |= _magnitudes(value)
     return found
 
 
-def _sizes(value: np.ndarray | float) -> set[float]:
+def _magnitudes(value: np.ndarray | float) -> set[float]:
     return set(np.abs(np.asarray(value, np.float32)).reshape(-1).tolist())
 
 
@@ -228,6 +238,7 @@ def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | 
     Raises:
         MalformedError: An output is missing, or changes its shape or type.
     """
+    # rewrites know ai.onnx only; another domain may use the same name for another operator
     if node.op not in rewrite.operators or node.domain:
         return None
     return find_step(graph, rewrite, node)
@@ -242,15 +253,18 @@ def find_step(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep 
     new = Writer(graph, old)
     try:
         replacement.send(new)
+    # the generator's normal end, after it wrote its nodes
     except StopIteration:
         pass
     except TooLargeError:
         return None
     step = _step(graph, rewrite, old, new)
-    return step if _added(graph, step) <= LARGEST and fits_half(graph, step) else None
+    return (
+        step if _count_added_elements(graph, step) <= LARGEST and fits_half(graph, step) else None
+    )
 
 
-def _added(graph: RewriteGraph, step: RewriteStep) -> int:
+def _count_added_elements(graph: RewriteGraph, step: RewriteStep) -> int:
     """Returns the elements of the new nodes' constants, less those of the old nodes."""
     sizes = {item.name: item.value.size for item in step.fixed}
     sizes |= {
@@ -261,10 +275,14 @@ def _added(graph: RewriteGraph, step: RewriteStep) -> int:
         if name
     }
     made = [node for node in step.new if node.name not in step.recipes]
-    return _size(graph, made, sizes) - _size(graph, step.old, {})
+    return _count_constant_elements(graph, made, sizes) - _count_constant_elements(
+        graph, step.old, {}
+    )
 
 
-def _size(graph: RewriteGraph, nodes: Sequence[Node], sizes: Mapping[str, int]) -> int:
+def _count_constant_elements(
+    graph: RewriteGraph, nodes: Sequence[Node], sizes: Mapping[str, int]
+) -> int:
     total = 0
     for name in {name for node in nodes for name in node.inputs if name}:
         if name in sizes:
@@ -278,6 +296,7 @@ def _step(graph: RewriteGraph, rewrite: Rewrite, old: tuple[Node, ...], new: Wri
     written = {name for node in old for name in node.outputs if name}
     read = dict.fromkeys(name for node in old for name in node.inputs if name)
     inputs = tuple(n for n in read if n not in written and not graph.constant(n))
+    # sorted: the order of a set would differ from run to run, and with it the record
     outputs = tuple(sorted(n for n in written if not graph.inner(n, old)))
     shapes, dtypes = infer(graph, rewrite.name, new.nodes, new.fixed)
     for name in outputs:

@@ -12,7 +12,12 @@ from edgekit.network.lowering.placer import Placer
 from edgekit.placement.forecast import forecast
 from edgekit.rewriting import step as step_module
 from edgekit.rewriting.engine import scoring
-from edgekit.rewriting.engine.scoring import _READS_FLOATS, PartialNetwork, around, both_key
+from edgekit.rewriting.engine.scoring import (
+    _READS_FLOATS,
+    PartialNetwork,
+    both_key,
+    find_neighbours,
+)
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.proof import prove, sessions, sides
 from edgekit.rewriting.rewrite import choose_rewrites, rewrite
@@ -121,7 +126,7 @@ def test_equal_steps_among_other_neighbours_are_judged_apart():
         graph = RewriteGraph(model)
         (item,) = choose_rewrites(["hard-swish"], (), ())
         step = rewrite_step(graph, item, next(n for n in graph.nodes() if n.op == "HardSwish"))
-        return both_key(graph, step, around(graph, step))
+        return both_key(graph, step, find_neighbours(graph, step))
 
     found = [key(op, returned) for op in ("Sqrt", "Tanh") for returned in (False, True)]
     assert len(set(found)) == 4

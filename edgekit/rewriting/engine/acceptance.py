@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.rewriting.engine.replay import Region, Replayed, regions, replay_regions
-from edgekit.rewriting.engine.scoring import Judge, Score, apart, pieces, score
+from edgekit.rewriting.engine.scoring import Judge, Score, gpu_constants, layer_counts, score
 from edgekit.rewriting.graph import RewriteGraph, emit
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Judged:
         judgement = judge.judge(network)
         predicted = judge.cost(network, judgement) if judge.cost is not None else None
         times = predicted.layer_us if predicted else {}
+        # without ``cost``: it would predict the same network again
         whole = score(network, judgement)
         self.model = model
         self.network = network
@@ -44,10 +45,10 @@ class Judged:
         self.whole = Score(whole.off, whole.disputed, self.auto_us)
         self._layers: list[tuple[int, int, float]] = []
         self._after: dict[str, list[int]] = {}
-        for layer in (*network.layers, *apart(network, judgement)):
+        for layer in (*network.layers, *gpu_constants(network, judgement)):
             for name in layer.origin:
                 self._after.setdefault(name, []).append(len(self._layers))
-            count = pieces(network, layer, judgement.verdicts[layer.name])
+            count = layer_counts(network, layer, judgement.verdicts[layer.name])
             self._layers.append((*count, times.get(layer.name) or 0.0))
 
     def slower(self, other: Judged) -> bool:
@@ -61,6 +62,7 @@ class Judged:
 
     def of(self, nodes: Collection[str]) -> Score:
         """Returns the score of the layers of ``nodes``, with the sum of the layers' times."""
+        # a set: fused nodes share a layer, which counts once
         own = {index for name in nodes for index in self._after.get(name, ())}
         rows = [self._layers[index] for index in sorted(own)]
         return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
@@ -89,6 +91,7 @@ class SearchState:
 
     def without(self, gone: Collection[Region]) -> SearchState:
         """Returns the state without some regions, and without steps that then do not apply."""
+        # by steps: the regions of another state are other objects
         lost = {region.steps for region in gone}
         left = [region for region in self.regions if region.steps not in lost]
         again = replay_regions(self._raised, self._left.taken, left, self._notes)
@@ -107,6 +110,7 @@ def salvage(full: SearchState, before: Judged) -> SearchState | None:
     """
     if len(before.model.proto.graph.node) > _MOST_NODES:
         return None
+    # by kind: each trial judges a whole network
     kinds: dict[frozenset[str], list[Region]] = {}
     for region in full.regions:
         kinds.setdefault(full.names(region), []).append(region)
@@ -116,6 +120,7 @@ def salvage(full: SearchState, before: Judged) -> SearchState | None:
     }
     best: SearchState | None = None
     accepted: list[Region] = []
+    # greedy by gain; the names break ties, so that the result does not depend on the order of a set
     for kind in sorted(kinds, key=lambda kind: (-gains[kind], sorted(kind)))[:_MOST_KINDS]:
         wanted = {region.steps for region in (*accepted, *kinds[kind])}
         trial = full.without([r for r in full.regions if r.steps not in wanted])
@@ -195,9 +200,11 @@ def settle(source: Model, raised: Model, judge: Judge, search: RewriteSearch) ->
     full: SearchState | None = None
     while state.regions:
         after = state.judged
+        # each round again: without a region its neighbours fuse differently
         scores = {r: (before.of(r.old), after.of(r.new)) for r in state.regions}
         tied = [r for r, (old, new) in scores.items() if not (old.worse(new) or new.worse(old))]
         worse = [r for r, (old, new) in scores.items() if new.worse(old)]
+        # first: until these are gone, times of the whole network include their harm
         if worse:
             state = state.without(worse)
             continue
@@ -206,13 +213,17 @@ def settle(source: Model, raised: Model, judge: Judge, search: RewriteSearch) ->
             state = _settle_by_whole(state, tied, dear)
         if not state.judged.slower(before):
             break
+        # the first state that is too slow has all regions that help; later states have lost some
         full = full or state
         state = state.without(_dearest(state, before))
     if full is not None and not state.regions:
+        # taking the dearest kinds back one by one ended with nothing; adding them may find a set
+        # that pays
         state = salvage(full, before) or state
     search.notes += describe_salvaged(before, full, state)
     if state.regions:
         return Settled(state.judged, state.graph, state.taken)
+    # raising alone may help, because Softmax of opset 13 keeps its four dimensions
     if raised is not source:
         after = Judged(raised, judge)
         if after.whole.better(before.whole) and not after.slower(before):
@@ -228,6 +239,7 @@ def _settle_by_whole(state: SearchState, tied: list[Region], dear: list[Region])
         tied: Regions whose own layers suit the DLA neither better nor worse than before.
         dear: Regions of ``tied`` without a better score of their own.
     """
+    # all of them at once first: each trial judges a whole network
     none = state.without(tied)
     if not state.judged.whole.better(none.judged.whole):
         return none
@@ -248,6 +260,7 @@ def _dearest(state: SearchState, before: Judged) -> list[Region]:
     dearer: Counter[frozenset[str]] = Counter()
     for region, kind in kinds.items():
         us = state.judged.of(region.new).us - before.of(region.old).us
+        # in whole nanoseconds: sums of floats depend on the order of the regions
         dearer[kind] += round(1000 * us)
     worst = max(dearer, key=lambda kind: (dearer[kind], sorted(kind)))
     return [region for region, kind in kinds.items() if kind == worst]

@@ -44,6 +44,7 @@ def _take_attributes(node: onnx.NodeProto, *names: str) -> Attributes:
 
 def _set_inputs(node: onnx.NodeProto, inputs: Sequence[str]) -> list[onnx.NodeProto]:
     inputs = list(inputs)
+    # ONNX omits trailing optional inputs; as empty names, ``fits`` would count them
     while inputs and not inputs[-1]:
         inputs.pop()
     del node.input[:]
@@ -67,6 +68,7 @@ def _softmax(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     at.tensors |= {before, after}
     node.input[0], node.output[0] = before, after
     node.attribute.append(helper.make_attribute("axis", 1))
+    # the old shape, not 0 and -1: Flatten merged the axes
     size = at.whole(node, "shape", shape)
     return [
         helper.make_node("Flatten", [source], [before], before, axis=first),
@@ -133,6 +135,7 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     if attributes(node).get("mode", "nearest") == "nearest":
         sizes = (at.types[name][1] for name in (node.input[0], node.output[0]))
         steps = {(b > a) - (b < a) for a, b in zip(*sizes, strict=True)}
+        # opset 10 rounds by the direction of each axis; opset 13 has one nearest_mode for all axes
         if {1, -1} <= steps:
             return None
         # onnx's example for opset 10 and ONNX Runtime take the next element when shrinking
@@ -202,6 +205,7 @@ class Raiser:
         made: list[onnx.NodeProto] = []
         for node in graph.node:
             self.stuck = f"{node.op_type} {node.name!r}"
+            # a body's nodes are not converted: only bodies that are equal in both opsets pass
             for body in subgraphs(node):
                 if any(CHANGED.get(inner.op_type) or not self.fits(inner) for inner in body.node):
                     return None
@@ -216,6 +220,7 @@ class Raiser:
         for item in self.proto.opset_import:
             if not item.domain:
                 item.version = _OPSET
+        # each opset needs a minimum IR version (onnx.helper.OP_SET_ID_VERSION_MAP)
         needed = helper.find_min_ir_version_for(self.proto.opset_import, ignore_unknown=True)
         self.proto.ir_version = max(self.proto.ir_version, needed)
         return self.proto
@@ -228,6 +233,8 @@ class Raiser:
             return False
         schema = onnx.defs.get_schema(node.op_type, _OPSET)
         named = all(item.name in schema.attributes for item in node.attribute)
+        # an operator that changed but is not in the table: an attribute is an input now, or one was
+        # added
         fit = schema.min_input <= len(node.input) <= schema.max_input
         return named and fit and not schema.deprecated
 
@@ -370,6 +377,7 @@ def _find_replacements(node: Node, old: RewriteGraph, new: RewriteGraph) -> list
         maker = new.producer(tensor)
         if maker is None or maker.name in found or tensor in node.inputs:
             return
+        # a node that both models have replaces nothing: the search stops there
         if maker.name != node.name and old.has(maker.name):
             return
         for name in maker.inputs:

@@ -50,9 +50,11 @@ def regions(graph: RewriteGraph, steps: Sequence[RewriteStep]) -> tuple[Region, 
     node_maker: dict[int, int] = {}
     tensor_maker: dict[str, int] = {}
     for index, step in enumerate(steps):
+        # by object: a step may write a node again under its old name
         needs = [node_maker[id(node)] for node in step.old if id(node) in node_maker]
         read = {name for node in (*step.old, *step.new) for name in node.inputs}
         needs += [tensor_maker[name] for name in read if name in tensor_maker]
+        # a step that needs no other is a region as well
         together.root(index)
         together.join(index, *needs)
         outputs = {name for node in step.old for name in node.outputs}
@@ -138,6 +140,8 @@ def replay_regions(
             again = _match_again(graph, taken[index], notes)
             if again is None:
                 left = [region for region in left if index not in region.steps]
+                # without a step its region is incomplete: all remaining regions are matched anew on
+                # a fresh graph
                 break
             graph.apply(again.step)
             made[index] = again
@@ -155,6 +159,7 @@ def _match_again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken |
         step = step_at(graph, taken.step.rewrite, graph.node(anchor)) if graph.has(anchor) else None
         if step is None:
             return None
+        # the proof depends on these fields alone, so it still holds
         if taken.proof is None or same_step(step, taken.step):
             return replace(taken, step=step)
         proof = prove(graph, step)
@@ -166,6 +171,7 @@ def _match_again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken |
         why = f"failed ({type(error).__name__}: {error})"
     note = f"rewrite {taken.step.rewrite.name} at {anchor} {why}"
     note += " after other rewrites were undone, and was skipped; please report this"
+    # a region may be replayed for several trials
     if note not in notes:
         notes.append(note)
     return None

@@ -93,9 +93,11 @@ class PartialNetwork:
 
     def facts(self, tensor: str) -> tuple[Hashable, ...]:
         """Returns a tensor's shape, type, and its value if small."""
+        # no step writes or reads a tensor of unknown shape, only a neighbour does
         if not self._graph.known(tensor):
             return ()
         step = self._step
+        # these belong to a step that may not be applied, so the graph's cache must not have them
         own = tensor in self._brought or (step is not None and tensor in step.shapes)
         if own or tensor in self._deciding:
             return self.shape(tensor), self.dtype(tensor), self._small(tensor)
@@ -191,8 +193,10 @@ class PartialNetwork:
         if not self.constant(tensor):
             return None
         if not self._inline(tensor) or not self._decides(tensor):
+            # verdicts depend on a weight's shape only; a broadcast zero needs no memory and no read
+            # of a file
             return np.broadcast_to(np.zeros((), self.dtype(tensor)), self.shape(tensor))
-        item = self._brought.get(tensor) or self._graph.fixed(tensor)
+        item = self._brought.get(tensor) or self._graph.added_constant(tensor)
         return item.stored() if item else self._graph.value(tensor)
 
     def _inline(self, name: str) -> bool:
@@ -240,7 +244,7 @@ def _part(
     return PartialNetwork(graph, chosen, returned, step)
 
 
-def around(graph: RewriteGraph, step: RewriteStep) -> Around:
+def find_neighbours(graph: RewriteGraph, step: RewriteStep) -> Around:
     """Returns the writers of the step's inputs and the readers of its outputs."""
     gone = {node.name for node in step.old}
     before: dict[str, Node] = {}
@@ -251,6 +255,7 @@ def around(graph: RewriteGraph, step: RewriteStep) -> Around:
     after: dict[str, Node] = {}
     for name in step.outputs:
         for reader in graph.readers(name):
+            # a node on both sides of the step (a skip connection) counts once
             if reader.name not in gone and reader.name not in before:
                 after[reader.name] = reader
     touched = {*step.inputs, *step.outputs}
@@ -272,6 +277,7 @@ def _narrow(node: Node, touched: Collection[str]) -> Node:
         node,
         inputs=_some(node.inputs, touched),
         outputs=_some(node.outputs, touched),
+        # the proto has all tensors and would be preferred to the shorter lists
         proto=None,
     )
 
@@ -291,6 +297,7 @@ def both_key(graph: RewriteGraph, step: RewriteStep, neighbours: Around) -> Hash
     made = [node for node in step.new if node.name not in step.recipes]
     shared = (*before, *after)
     names = {node.name for node in shared}
+    # decides which tensors each part returns (see ``_part``)
     own_old = names.union(node.name for node in step.old)
     own_new = names.union(node.name for node in made)
     number = {"": -1}
@@ -405,7 +412,7 @@ class Judge:
 
     def both(self, graph: RewriteGraph, step: RewriteStep) -> tuple[Score, Score]:
         """Scores the nodes that a step would remove and add, among its neighbours."""
-        neighbours = around(graph, step)
+        neighbours = find_neighbours(graph, step)
         key = both_key(graph, step, neighbours)
         found = self._both.get(key)
         if found is None:
@@ -424,20 +431,23 @@ class Judge:
 
 def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> Score:
     """Scores a network."""
-    rows = [pieces(network, layer, judgement.verdicts[layer.name]) for layer in network.layers]
-    off = sum(row[0] for row in rows) + len(apart(network, judgement))
+    rows = [
+        layer_counts(network, layer, judgement.verdicts[layer.name]) for layer in network.layers
+    ]
+    off = sum(row[0] for row in rows) + len(gpu_constants(network, judgement))
     disputed = sum(row[1] for row in rows)
     predicted = cost(network, judgement) if cost is not None else None
     return Score(off, disputed, predicted.auto_us if predicted else 0.0)
 
 
-def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, int]:
+def layer_counts(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, int]:
     """Returns a layer's counts for ``off`` and for ``disputed``.
 
     In a fused shuffle off the DLA, each transposition counts, and the reshapes count once, unless
     they have four dimensions, so that removing one is an improvement. With four dimensions they
     could run alone, and are disputed.
     """
+    # a kept constant runs on the GPU, whatever its verdict
     if verdict.placeable and layer.kind != "CONSTANT":
         return 0, int(bool(verdict.reasons))
     found: list[str] = []
@@ -452,7 +462,7 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
     return max(1, found.count("TRANSPOSE") + ("RESHAPE" in found)), four_dimensional
 
 
-def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
+def gpu_constants(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
     """Returns the kept constants that a layer on the DLA waits for: they run on the GPU.
 
     A constant that a layer on the GPU reads has no cost.

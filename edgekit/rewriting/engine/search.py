@@ -60,6 +60,8 @@ class Unchanged:
                 self._nodes.difference_update(self._by_writer.pop(name, ()))
             for name in node.inputs:
                 self._nodes.difference_update(self._by_readers.pop(name, ()))
+        # whether a tensor is constant is read without a recorded query, so any trial may have
+        # changed
         made = {name for node in step.new if node.name in step.recipes for name in node.outputs}
         if not made.isdisjoint(step.outputs):
             self._nodes.clear()
@@ -109,6 +111,8 @@ class RewriteSearch:
         for item in self.items:
             for operator in item.operators:
                 self._by_operator.setdefault(operator, []).append(item)
+        # rewrite and node of failed proofs: each proof is an inference of both sides, and fails
+        # again
         self._refused: set[tuple[str, str]] = set()
         self._done = Unchanged(self.graph)
         self._most_steps = _MOST_STEPS_PER_NODE * (10 + sum(1 for _ in self.graph.nodes()))
@@ -118,6 +122,8 @@ class RewriteSearch:
         for _ in range(_MOST_PASSES):
             before = len(self.taken)
             self._run_pass()
+            # a step revisits its own nodes and their readers only; the next pass tries all others
+            # that it may have changed
             if len(self.taken) == before:
                 return
         self.notes.append("rewriting stopped at its limit of steps; please report this")
@@ -127,11 +133,14 @@ class RewriteSearch:
             node
             for node in self.graph.nodes()
             if node.op in self._by_operator
+            # a node without a proto was written by a step, near a node of interest
             and (self.near is None or node.proto is None or node.name in self.near)
         )
         while todo:
             node = todo.popleft()
+            # a name may be written again by another node, hence the test for the same object
             while self._is_present(node) and node not in self._done:
+                # the queries of this trial alone decide when the node is tried again
                 self._done.begin()
                 taken = self._try_rewrites(node)
                 if taken is None:
@@ -164,6 +173,7 @@ class RewriteSearch:
                     continue
                 old, new = self.judge.both(self.graph, step)
                 better = new.better(old)
+                # cheapest test first: a proof is computed only for steps that will be applied
                 if not better and (not item.enabling or new.worse(old)):
                     continue
                 proof = prove(self.graph, step) if self.proved else None

@@ -70,7 +70,9 @@ def evaluate(
     # each tensor's last reader, if tensors are freed
     last: dict[str, int] = {}
     for index, node in enumerate(nodes if outputs is not None else ()):
+        # later nodes overwrite earlier ones
         last.update(dict.fromkeys(node.inputs, index))
+    # infinities and NaNs are results that both sides must share
     with np.errstate(all="ignore"):
         for index, node in enumerate(nodes):
             made = compute_node(node, [values[n] if n else None for n in node.inputs], opset)
@@ -123,6 +125,7 @@ def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> S
     if node.op in WITH_BODIES or node.domain:
         raise MalformedError(f"{node.name!r} ({node.op}) cannot be computed in float64")
     kinds = {value.dtype for value in inputs if value is not None and value.dtype.kind in "fV"}
+    # the reference needs one type for all inputs
     stays = node.op in _MOVING and len(kinds) == 1
     feeds = {
         f"i{index}": value if stays else wide(value)
@@ -142,6 +145,7 @@ def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> S
 def _evaluator(node: Node, feeds: Sequence[str], opset: int) -> ReferenceEvaluator:
     from onnx.reference import ReferenceEvaluator
 
+    # names by position: equal nodes share an evaluator
     written = tuple(f"o{index}" if name else "" for index, name in enumerate(node.outputs))
     key = form(node), opset, tuple(feeds), len(node.inputs), written
     found = _cache().get(key)

@@ -33,6 +33,7 @@ def _cast(call: Call) -> Sequence[np.ndarray] | None:
 def _expand(call: Call) -> Sequence[np.ndarray]:
     value = call.array(0)
     shape = np.broadcast_shapes(value.shape, tuple(int(size) for size in call.array(1)))
+    # a view: repeated elements take no memory
     return [np.broadcast_to(value, shape)]
 
 

@@ -58,6 +58,7 @@ def _softmax(call: Call) -> Sequence[np.ndarray] | None:
     shape = x.shape
     first = call.whole("axis", 1) % max(x.ndim, 1)
     x = x.reshape(int(np.prod(shape[:first], dtype=np.int64)), -1)
+    # exp of large numbers overflows; the factor cancels
     x = x - x.max(axis=1, keepdims=True)
     total = np.exp(x).sum(axis=1, keepdims=True)
     if call.op == "LogSoftmax":
@@ -185,6 +186,7 @@ def _conv(call: Call) -> Sequence[np.ndarray]:
     window = _window(call, w.shape[2:], x.shape[2:])
     x = _padded(x, window, 0.0)
     positions, places = math.prod(window.out), math.prod(window.kernel)
+    # a depthwise convolution would be a small matrix product for each group
     if w.shape[1] > 1 and x.shape[0] * x.shape[1] * places * positions <= _LAID_OUT:
         y = _by_windows(x, w, groups, window)
     else:
@@ -198,6 +200,7 @@ def _by_windows(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> n
     """Computes one matrix product per group and block of output maps, over the input's windows."""
     n, c = x.shape[:2]
     places = math.prod(window.kernel)
+    # a 1x1 window needs no copy of the input by places
     if places == 1:
         laid = x[window.at((0,) * len(window.kernel))]
     else:
@@ -256,6 +259,8 @@ def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
         for place in range(kernel):
             first = place * dilation
             part = x[(*before, slice(first, first + (out - 1) * stride + 1, stride))]
+            # the first two parts are views of x: only their join is a new array, which the others
+            # add to
             made = part if made is None else join(made, part, out=made if place > 1 else None)
         x = x if made is None else made
     return x
@@ -266,6 +271,7 @@ def _count_elements(window: _Window, axis: int, size: int, whole: bool) -> np.nd
     starts = np.arange(window.out[axis]) * window.stride[axis] - window.begin[axis]
     at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilation[axis]
     if whole:
+        # ceil_mode: elements beyond the declared padding never count
         return np.asarray((at < size + window.end[axis]).sum(1))
     return np.asarray(((at >= 0) & (at < size)).sum(1))
 
@@ -300,6 +306,7 @@ def _conv_transpose(call: Call) -> Sequence[np.ndarray]:
     full = [(i - 1) * s + e for i, s, e in zip(source, stride, extent, strict=True)]
     begin, out = _cropping(call, full, extra, source, stride)
     maps, deep = w.shape[1], c // groups
+    # output_padding may reach beyond the kernel's last element
     padded_size = [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
     y = np.zeros((n, groups, maps, *padded_size))
     parts = x.reshape(n, groups, deep, -1)

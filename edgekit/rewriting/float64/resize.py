@@ -40,6 +40,7 @@ def _resize(call: Call) -> Sequence[np.ndarray] | None:
         if how == "tf_crop_and_resize":
             far = (at < 0) | (at > item.size - 1)
             outside = outside | far.reshape([-1 if i == item.axis else 1 for i in range(x.ndim)])
+        # an axis that stays, as N and C do mostly
         if item.out == item.size and (at == np.arange(item.size)).all():
             continue
         if mode == "nearest":
@@ -66,6 +67,7 @@ def _as_of_11(call: Call) -> Call:
     scales = call.optional(1)
     if scales is None:
         scales = np.asarray(call.attrs["scales"], np.float64)
+    # as onnx's example for opset 10 and ONNX Runtime do (see ``engine.opset``)
     word = "ceil" if (scales < 1).any() else "floor"
     fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": word}
     return Call("Resize", (call.inputs[0], None, scales), {**call.attrs, **fixed}, 11)
@@ -86,6 +88,7 @@ def _axes(call: Call, x: np.ndarray) -> list[_Axis]:
         if policy != "stretch":
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             ratios = [ratio] * len(where)
+            # ONNX: round_int(scale * size), halves up
             outs = [math.floor(ratio * x.shape[axis] + 0.5) for axis in where]
     else:
         assert scales is not None
@@ -136,6 +139,7 @@ def _nearest(call: Call, at: np.ndarray, size: int) -> np.ndarray:
 
 def _weights(call: Call, at: np.ndarray, item: _Axis, *, cubic: bool) -> np.ndarray:
     """Returns the matrix from input to output along one axis."""
+    # antialias stretches the filter by the factor of shrinking
     narrow = min(item.scale, 1.0) if call.whole("antialias", 0) else 1.0
     reach = 2 if cubic else 1
     first = math.floor(-reach / narrow) + 1
@@ -149,6 +153,7 @@ def _weights(call: Call, at: np.ndarray, item: _Axis, *, cubic: bool) -> np.ndar
         made = made / made.sum(1, keepdims=True)
     matrix = np.zeros((item.out, item.size))
     columns = np.clip(index, 0, item.size - 1).astype(np.int64)
+    # clamped columns at a border repeat, and plain assignment would keep the last only
     np.add.at(matrix, (np.arange(item.out)[:, None], columns), made)
     return matrix
 

@@ -67,6 +67,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     if a.shape != b.shape:
         return never
     if a.dtype.kind != "f" or b.dtype.kind != "f":
+        # integers and truth values are equal or wrong
         return (0.0, 1.0) if np.array_equal(a, b) else never
     most = largest = 0.0
     blocks = np.nditer(
@@ -79,6 +80,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     for x, y in blocks:
         sane = np.isfinite(y)
         if not sane.all():
+            # infinities and NaNs must be at the same places: no difference can be computed
             if not np.array_equal(x[~sane], y[~sane], equal_nan=True):
                 return never
             x, y = x[sane], y[sane]  # noqa: PLW2901
@@ -90,7 +92,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return most, largest
 
 
-def reach(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
+def input_range(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
     """Returns the magnitude of inputs that exceeds the nodes' own numbers, as in Clip(0, 300).
 
     Divisors and slopes below 1 count by their reciprocal: HardSigmoid with alpha = 0.001 is 1 from
@@ -189,6 +191,7 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
 def _return_freed_memory() -> None:
     """Makes glibc map large arrays separately, and return the free memory of its heap."""
     with suppress(OSError, AttributeError):
+        # only glibc has these functions, hence the suppressed errors
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
         libc.malloc_trim(0)
@@ -202,7 +205,7 @@ def _cache() -> dict[tuple[Hashable, int, int], Proof]:
 def _prove(
     graph: RewriteGraph, step: RewriteStep, runs: int, seed: int, shares: bool = False
 ) -> Proof:
-    far = reach(graph, step.old)
+    far = input_range(graph, step.old)
     exact = not step.rewrite.approximate
     if shares:
         # after any failure, running the sides separately finds the side that fails
@@ -248,6 +251,7 @@ def compare(
     known, failure = True, ""
     for feed in feeds:
         worst64.take(new.float64(feed, outputs), old.float64(feed, outputs))
+        # without a kernel, or after a failure, further runs in FP32 add nothing
         if known and not failure:
             known, failure = _in_float32(old, new, feed, outputs, worst32)
     if not known:
@@ -265,6 +269,8 @@ def _in_float32(
     """Returns True if ONNX Runtime has kernels for the old nodes, and the reason of a failure."""
     side = "old"
     try:
+        # old first: if the runtime lacks a kernel for the user's own nodes, that is no fault of the
+        # rewrite
         before = old.float32(feed, outputs)
         if before is None:
             return False, ""
@@ -293,6 +299,7 @@ def random_feeds(
     forms = tuple((graph.shape(name), graph.dtype(name)) for name in tensors)
     small = sum(math.prod(shape) for shape, _ in forms) <= _SMALL
     for run in range(runs):
+        # many steps have inputs of equal forms; large ones are not kept
         made = (_values if small else _values.__wrapped__)(forms, run, seed, far)
         yield dict(zip(tensors, made, strict=True))
 
@@ -301,9 +308,11 @@ def random_feeds(
 def _values(
     forms: tuple[tuple[tuple[int, ...], str], ...], run: int, seed: int, far: float
 ) -> list[np.ndarray]:
+    # equal for equal forms: the order of steps does not change a proof
     random = np.random.default_rng([seed, run])
     found = [_random(random, shape, dtype, run, far) for shape, dtype in forms]
     for value in found:
+        # shared by the cache
         value.setflags(write=False)
     return found
 
@@ -314,6 +323,7 @@ def _random(
     if dtype == "bool":
         return random.random(shape) < 0.5
     if dtype.startswith(("int", "uint")):
+        # small: integers may be indices
         return random.integers(0, 4, shape).astype(dtype)
     if run % 2 == 0:
         return random.standard_normal(shape, dtype=np.float32)

@@ -51,6 +51,7 @@ def share_session(
         feeds: Fed tensors, for their shapes and types, in the order of the session's inputs.
         outputs: Tensors to compute, in order.
     """
+    # numbers instead of names, so that equal parts of a network are equal
     number = {name: i for i, name in enumerate((*feeds, *known))}
     for node in nodes:
         for name in node.outputs:
@@ -67,6 +68,7 @@ def share_session(
     if found is None:
         if len(_cache()) >= _MOST:
             _cache().clear()
+        # one thread (large=False): more do not make small parts faster
         found = _cache()[key] = start_graph_session(graph, nodes, known, feeds, outputs, False)
     return found
 
@@ -115,6 +117,7 @@ def start_session(
 def narrow(value: np.ndarray) -> np.ndarray:
     """Returns a value for ONNX Runtime: contiguous, aligned, and FP32 if floating-point."""
     # ONNX Runtime reads contiguous, aligned values in place
+    # kind V: ml_dtypes registers bfloat16 as a void type
     kind = np.float32 if value.dtype.kind in "fV" else value.dtype
     if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
         return value

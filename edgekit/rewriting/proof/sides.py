@@ -61,12 +61,13 @@ def key(graph: RewriteGraph, step: RewriteStep) -> Hashable | None:
     weights = graph.model.weights
     for node in (*step.old, *step.new):
         for name in node.inputs:
+            # hashing whole weights would take longer than the proof
             if name in weights or graph.recipe(name) is not None:
                 return None
     return _numbered(graph, step, None)[0]
 
 
-def alike(graph: RewriteGraph, step: RewriteStep) -> tuple[Hashable, dict[str, int]]:
+def weight_free_key(graph: RewriteGraph, step: RewriteStep) -> tuple[Hashable, dict[str, int]]:
     """Returns a key that is the same for steps that differ only in the model's weights.
 
     For the model's constants, and tensors derived from them, only shapes and types count, unless
@@ -88,6 +89,7 @@ def _numbered(
     graph: RewriteGraph, step: RewriteStep, shown: Collection[str] | None
 ) -> tuple[Hashable, dict[str, int]]:
     """Returns the key and the numbers; values of all constants count if ``shown`` is None."""
+    # the last value of a list of values is None: what an omitted input reads
     numbers = {"": -1}
     brought = {item.name: item for item in step.fixed}
     parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.approximate]
@@ -103,7 +105,7 @@ def _numbered(
                 parts.append(known)
                 continue
             numbers[name] = len(numbers) - 1
-            item = brought.get(name) or graph.fixed(name)
+            item = brought.get(name) or graph.added_constant(name)
             if item is not None:
                 parts.append((item.dtype, *_content(item.value)))
             elif not graph.constant(name):
@@ -119,6 +121,7 @@ def _numbered(
 
 
 def _content(value: np.ndarray) -> tuple[Hashable, ...]:
+    # here: ``check`` searches without proofs, and starts quicker without it
     import hashlib
 
     whole = value.tobytes()
@@ -154,6 +157,7 @@ class ProofSide:
             self._add(node)
         read = {name for node in self._nodes for name in node.inputs}
         returned = {name for node in nodes for name in node.outputs}
+        # inputs of recipes are free now: they may be whole weights
         self._constants = {n: v for n, v in self._constants.items() if n in read | returned}
 
     def float64(
@@ -257,7 +261,7 @@ class ProofSide:
         sizes = [v.size for v in self._constants.values()]
         for node in self._nodes:
             for name in (*node.inputs, *node.outputs):
-                if graph.taken(name):
+                if graph.has_tensor(name):
                     sizes.append(math.prod(graph.shape(name)))
         return max(sizes, default=0) >= LARGE
 
@@ -274,7 +278,7 @@ def make_pair(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
     Steps that differ only in weights share the order of computation, and one ONNX Runtime session
     for both sides, which is fed the weights like inputs.
     """
-    key, numbers = alike(graph, step)
+    key, numbers = weight_free_key(graph, step)
     form = _cache().get(key)
     if form is None:
         if len(_cache()) >= _MOST_FORMS:
@@ -302,6 +306,7 @@ class ProofPair:
         self._form = form
         self._step = step
         self._graph = graph
+        # by side: both derive tensors of the same numbers
         self._sides = [values, values.copy()]
         for side in _SIDES:
             _run(form.derived[side], self._sides[side], graph.opset)
@@ -342,6 +347,7 @@ class ProofPair:
     def _start(self, feed: Mapping[str, np.ndarray]) -> None:
         """Starts the form's session; after a failure it is not tried again."""
         form, graph = self._form, self._graph
+        # until the end of this function
         form.failed = True
         shown: dict[str, np.ndarray] = {}
         feeds = {str(at): feed[n] for at, n in zip(form.inputs, self._step.inputs, strict=True)}
@@ -354,6 +360,7 @@ class ProofPair:
             elif at in form.constants:
                 shown[name] = value
             else:
+                # a derived parameter follows weights, which differ between steps of this form
                 raise ValueError("its value is not part of the key")
         types = [(graph.dtype(name), graph.shape(name)) for name in self._step.outputs]
         ends = {
@@ -429,6 +436,7 @@ class _Form:
             for node, read, written in self.rows[side]:
                 proto = onnx.NodeProto()
                 proto.CopyFrom(node_proto(node))
+                # both sides may have nodes of the same name
                 proto.ClearField("name")
                 proto.input[:] = [self.called(side, at) for at in read]
                 proto.output[:] = [self.called(side, at) for at in written]
@@ -448,7 +456,8 @@ def _form(graph: RewriteGraph, step: RewriteStep, numbers: Mapping[str, int]) ->
             read, written = (tuple(numbers[n] for n in x) for x in (node.inputs, node.outputs))
             form.add(side, (node, read, written))
     sizes = [item.value.size for item in step.fixed]
-    sizes += [math.prod(graph.shape(name)) for name in numbers if graph.taken(name)]
+    sizes += [math.prod(graph.shape(name)) for name in numbers if graph.has_tensor(name)]
+    # no node of the session writes a constant result; large nodes need a session with threads
     form.failed = form.ends_known() or max(sizes, default=0) >= LARGE
     return form
 

@@ -52,6 +52,7 @@ def check_network(rewritten: Model, other: Model) -> None:
         ModelError: "rewrite.record": a record is invalid.
     """
     record, before = read_record(rewritten), read_record(other)
+    # both are rewritten: their records have the originals' constants and operators
     if record is not None and before is not None:
         found, there = before.parameters, before.operators
         values: Mapping[str, np.ndarray] = {}
@@ -132,6 +133,7 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
     if not changed:
         return []
     faults = [f"{name}{_describe_value(found.get(name))}" for name in changed]
+    # the other original, rewritten from scratch by the same steps
     again = other
     try:
         for steps in record.rounds:
@@ -164,6 +166,7 @@ def _differing(
     known = set(found.values())
     faults = []
     for name, digest in parameters.items():
+        # recipes are computed again, with the new value
         if name in derived or found.get(name) == digest:
             continue
         if name in found:
@@ -296,8 +299,10 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
         for tensor in rewritten.proto.graph.initializer
         if tensor.name in record.weights and record.weights[tensor.name].recipe
     }
+    # what the file has already need not be derived from earlier weights
     stop = {name: kind for name, kind in {**record.stations, **derived}.items() if name in there}
     known = {**record.originals, **stop}
+    # originals that only lead to known weights need not be in the file
     reached = closure(derived, record.makers(), stop)
     return needed | {name: known[name] for name in reached if name in known}
 
@@ -334,6 +339,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     )
     if faults:
         raise _mismatch(faults, len(needed), other.source)
+    # before the weights are derived: with other axes or bounds the recipes may fail in obscure ways
     check_network(rewritten, other)
     record = read_record(rewritten)
     proto = onnx.ModelProto()
@@ -348,6 +354,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
         plugins=rewritten.plugins,
         weights=values,  # type: ignore[arg-type]
     )
+    # an untrusted record may derive anything
     if _weight_types(made) != _weight_types(rewritten):
         raise _untrue(rewritten, "its weights do not follow from its recipes")
     check_derived(rewritten, record, made, other)
@@ -394,6 +401,7 @@ def _retained(
 def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, Constant]) -> None:
     """Replaces derived weights by their recipes and the recipes' inputs."""
     graph = proto.graph
+    # a file that was rewritten likewise has the derived weights already
     derived = {name for name, item in record.weights.items() if item.recipe} - set(values)
     retained = [tensor for tensor in graph.initializer if tensor.name not in derived]
     gone = [tensor.name for tensor in graph.initializer if tensor.name in derived]

@@ -55,6 +55,7 @@ KEY = "edgekit.rewrite"
 SCHEMA = "edgekit.rewritten/1"
 _LONGEST = 200
 _DIGITS = 32
+# limits of untrusted records: text and constants in bytes, ranks, elements
 _LARGEST_TEXT = 256 << 20
 _LARGEST_CONSTANT = 64 << 20
 _LARGEST_RANK = 16
@@ -114,6 +115,7 @@ class StoredConstant(WeightType):
         data = np.ascontiguousarray(value)
         data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
         # bit-equal neighbours are written once
+        # as bytes: a NaN differs from itself, and 0 equals -0
         rows = data.view(np.uint8).reshape(data.size, data.itemsize)
         starts = np.flatnonzero(np.r_[data.size > 0, (rows[1:] != rows[:-1]).any(axis=1)])
         counts = None
@@ -255,6 +257,7 @@ def closure(
         stop: Known tensors, which are not derived.
     """
     done: dict[str, None] = {}
+    # a stack, not recursion: chains of recipes may be longer than Python's limit
     stack = list(roots)[::-1]
     while stack:
         top = stack[-1]
@@ -303,6 +306,7 @@ def _digest(value: np.ndarray) -> str:
 def _describe_node(node: onnx.NodeProto) -> str:
     parts = []
     for item in sorted(node.attribute, key=lambda item: item.name):
+        # bodies have names of tensors, which another export changes
         if item.type in (item.GRAPH, item.GRAPHS):
             continue
         value = helper.get_attribute_value(item)
@@ -336,6 +340,7 @@ def read_record(model: Model) -> RewriteRecord | None:
 
 
 def _record(text: str) -> RewriteRecord:
+    # before it is parsed: JSON takes many times its text in memory
     if len(text) > _LARGEST_TEXT:
         _refuse(f"{len(text)} bytes are too many")
     try:
@@ -480,17 +485,21 @@ def _complete_record(
         for tensor in closure([name], makers):
             if tensor in makers:
                 recipe.append(tensor)
+                # a weight of the model between two rewritings: whoever has that model needs no
+                # earlier recipe
                 if tensor in known:
                     stations[tensor] = WeightType(graph.dtype(tensor), graph.shape(tensor))
                 continue
             value = _constant(tensor, before, graph, known)
             if value is None:
                 sources.append(tensor)
-                originals[tensor] = _type_before(tensor, before, graph)
+                given = before.originals.get(tensor) if before is not None else None
+                originals[tensor] = given or WeightType(graph.dtype(tensor), graph.shape(tensor))
             else:
                 constants[tensor] = value
         weights[name] = DerivedWeight(tuple(sources), tuple(recipe))
         needed.update(recipe)
+    # steps that were taken back, or replaced again, leave recipes that nothing reads
     recipes = tuple(r for r in record.recipes if needed & set(r.outputs))
     made = {name for recipe in recipes for name in recipe.outputs}
     stations = {name: kind for name, kind in stations.items() if name in made}
@@ -517,7 +526,7 @@ def _constant(
         return before.constants[name]
     if before is not None and name in before.originals:
         return None
-    fixed = graph.fixed(name)
+    fixed = graph.added_constant(name)
     if fixed is not None:
         return StoredConstant.of(fixed.stored())
     if _survives(name, before, known) and graph.floats(name):
@@ -527,15 +536,9 @@ def _constant(
     return None if value is None else StoredConstant.of(value)
 
 
-def _type_before(name: str, before: RewriteRecord | None, graph: RewriteGraph) -> WeightType:
-    if before is not None and name in before.originals:
-        return before.originals[name]
-    return WeightType(graph.dtype(name), graph.shape(name))
-
-
 def _rename_taken(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
     """Renames inner tensors of an older record whose names new recipes have taken since."""
-    taken = {*graph.recipes(), *graph.brought()}
+    taken = {*graph.recipes(), *graph.added_constants()}
     inner = [name for name in before.makers() if graph.initializer(name) is None]
     names: dict[str, str] = {}
     used = {*taken, *before.makers(), *before.constants, *before.originals}
@@ -543,7 +546,7 @@ def _rename_taken(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
         # the name was free, so the model no longer has such a tensor
         if name in taken:
             count = len(before.sizes)
-            while f"{name}@{count}" in used or graph.taken(f"{name}@{count}"):
+            while f"{name}@{count}" in used or graph.has_tensor(f"{name}@{count}"):
                 count += 1
             names[name] = f"{name}@{count}"
             used.add(names[name])

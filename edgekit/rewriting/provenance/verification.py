@@ -211,6 +211,7 @@ class Verified(FormerDict):
 
     def refusal(self) -> EdgekitError | None:
         """Returns the error of a failed verification; None if it succeeded."""
+        # proofs first: they name the rewrite at fault, the whole network does not
         failed = [row for row in self.rewrites if not row.holds]
         report = f"please report this with the model and seed {self.seed}"
         if failed:
@@ -261,6 +262,7 @@ def whole_network(
             "model.runtime": ONNX Runtime refuses a network.
     """
     graph = RewriteGraph(model)
+    # one generator for all runs, so that each has other inputs
     random = np.random.default_rng(seed)
     worst = 0.0
     pair = _Pair(model, rewritten)
@@ -283,6 +285,7 @@ class _Pair:
     def __init__(self, original: Model, rewritten: Model) -> None:
         self._source = original.source
         self._outputs = [value.name for value in original.proto.graph.output]
+        # ONNX Runtime's own fusions would be part of the difference
         self._old, self._new = (session(item, optimise=False) for item in (original, rewritten))
 
     def error(self, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -308,6 +311,7 @@ class _Pair:
         try:
             new = self._new.run(self._outputs, dict(feeds))
         except Exception:
+            # inputs that the original accepts and the rewritten network refuses
             return dict.fromkeys(self._outputs, math.inf)
         pairs = zip(self._outputs, old, new, strict=True)
         return {name: _distance(b, a) for name, a, b in pairs}
@@ -317,6 +321,7 @@ def _error(pair: _Pair, graph: RewriteGraph, random: np.random.Generator) -> dic
     """Returns the errors on random inputs that the original accepts."""
     forms = {name: (graph.shape(name), graph.dtype(name)) for name in graph.inputs}
     whole = any(dtype.startswith(("int", "uint")) for _, dtype in forms.values())
+    # indices may be limited to a table of one row; without integers there is nothing to lower
     for most in _MOST if whole else _MOST[-1:]:
         feeds = {name: _values(random, *form, most) for name, form in forms.items()}
         try:
@@ -379,6 +384,7 @@ def verify(
         if progress is not None:
             progress(len(rows), total)
 
+    # a model that was rewritten again: each round begins with the result before
     for steps in claim.rounds:
         rewritten = _repeat_rewriting(rewritten, claim, steps, rows, report_step)
     approximate = any(row.rewrite in APPROXIMATE for row in rows)
@@ -420,11 +426,13 @@ def _repeat_rewriting(
     applied: list[Applied] = []
     if raised is not model:
         entry = prove_raising(model, raised, runs=claim.runs, seed=claim.seed)
+        # as ``rewrite`` lists it: rows and recorded proofs are matched by position
         if entry.nodes or not steps:
             proof = Proof(entry.max_error, entry.max_error_float64 or 0.0)
             rows.append(_row(entry, proof, claim, len(rows)))
     try:
         for step in match_steps(graph, steps):
+            # before the step is applied: the graph must have the old nodes
             proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
             applied.append(make_entry(step, proof, runs=claim.runs, seed=claim.seed))
             rows.append(_row(applied[-1], proof, claim, len(rows)))
@@ -432,6 +440,7 @@ def _repeat_rewriting(
             on_step()
     except (ModelError, MalformedError) as error:
         raise _not_repeated(str(getattr(error, "message", error)), model.source) from error
+    # with the record, which is part of the digest that is compared
     return with_record(emit(graph), graph, applied, original=model)
 
 

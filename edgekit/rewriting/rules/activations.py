@@ -136,6 +136,7 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
             break
         nodes.append(reader)
         current = reader.outputs[0]
+    # a native clip without a factor gains nothing; a negative factor would turn its bounds
     if factor == 1.0 or factor <= 0 or not is_native_clip(0.0, factor * high):
         return None
     return tuple(nodes), source, factor, factor * shift, factor * high, current, multiplied
@@ -204,6 +205,7 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
     if not is_image(graph, node.inputs[0]):
         return
     alpha = float(node.attrs.get("alpha", _SELU[0] if node.op == "Selu" else 1.0))
+    # the formula divides by alpha, and needs r >= 0
     if node.op == "Celu" and alpha <= 0:
         return
     gamma = float(node.attrs.get("gamma", _SELU[1])) if node.op == "Selu" else 1.0
@@ -224,7 +226,7 @@ def elu(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Sub", [positive, negative], output=node.outputs[0])
 
 
-def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
+def find_gate(graph: RewriteGraph, node: Node) -> _Gelu | None:
     """Returns (nodes, x, output, a, half) at f: output = half x (1 + f(a x)).
 
     Args:
@@ -253,6 +255,7 @@ def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
         output = reader.outputs[0]
     if not factors:
         return None
+    # exporters multiply the gate with x, or with 0.5 x computed before
     for base in _bases(graph, factors[0]):
         found = _with_base(graph, node, after, factors[0], base)
         if found is not None:
@@ -280,6 +283,7 @@ def _with_base(
         return None
     nodes = (node, *after, *(n for n in taken.values()))
     output = after[-1].outputs[0]
+    # a part that others read would stay, and the GELU would be computed twice
     if any(t != output and not graph.inner(t, nodes) for n in nodes for t in n.outputs):
         return None
     return nodes, inner[1], outer[1]
@@ -317,6 +321,7 @@ def _combined(op: str, left: _Poly, right: _Poly) -> _Poly | None:
         for p, a in left.items():
             for q, b in right.items():
                 made[p + q] = made.get(p + q, 0.0) + a * b
+        # GELU by erf has no higher power; without a limit, any product of the network would match
         return made if all(p <= _LARGEST_POWER for p in made) else None
     return {p: a / right[0] for p, a in left.items()} if set(right) == {0} else None
 
@@ -327,7 +332,7 @@ def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
         if node.attrs.get("approximate", "none") != "none" or not is_image(graph, node.inputs[0]):
             return None
         return (node,), node.inputs[0], node.outputs[0]
-    found = gated(graph, node)
+    found = find_gate(graph, node)
     if found is None:
         return None
     nodes, source, output, slope, half = found
@@ -358,6 +363,7 @@ def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
     nodes, source, output = found
     new = yield nodes
     square = new.node("Mul", [source, source], role="square")
+    # 2 z = x (2 sqrt(2 / pi) + 2 0.044715 sqrt(2 / pi) x x)
     inner = write_scaled(new, square, 2 * _THIRD, 2 * _FIRST, channels(graph, source), role="inner")
     gate = new.node("Sigmoid", [new.node("Mul", [inner, source], role="line")], role="sigmoid")
     new.node("Mul", [source, gate], output=output)

@@ -52,6 +52,7 @@ def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
     if not source or graph.dtype(source) != "float32":
         return
     reader = graph.only_reader(node.outputs[0])
+    # only the last scale of a chain is an anchor: from each other a step would merge a part
     if reader is not None and _scaled_by(graph, reader) == node.outputs[0]:
         return
     chain = [node]
@@ -68,6 +69,7 @@ def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
     count = graph.shape(source)[1]
     line = _LinearMap(graph, new, count)
     current = source
+    # the chain was collected upwards
     for item in reversed(chain):
         line.then(item, current)
         current = item.outputs[0]
@@ -87,6 +89,7 @@ def _scaled_by(graph: RewriteGraph, node: Node) -> str:
     if graph.constant(left) == graph.constant(right):
         return ""
     source, constant = (right, left) if graph.constant(left) else (left, right)
+    # c / x is no linear map
     if node.op == "Div" and source == right:
         return ""
     if not is_image(graph, source) or graph.dtype(constant) != graph.dtype(source):
@@ -118,6 +121,7 @@ class _LinearMap:
             self.factor = self._new.node(node.op, [self.factor, value], role="factor")
             self.shift = self._new.node(node.op, [self.shift, value], role="shift")
             return
+        # c - x
         if node.op == "Sub" and first:
             self._turn()
         op = "Sub" if node.op == "Sub" and not first else "Add"
@@ -164,6 +168,7 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
     if not fits or (node.op == "Div" and constant_first):
         return
     turned = node.op == "Sub" and constant_first
+    # the builder makes a SCALE layer of these without help
     if not turned and node.op not in {"Div", "Sum"} and fits != "other":
         return
     new = yield (node,)
@@ -176,6 +181,7 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
     if turned:
         source = write_scaled(new, source, -1.0, 0.0, shape[1], role="turned")
     if node.op == "Div":
+        # on the constant, so it is a recipe
         operand = new.node("Reciprocal", [operand])
     op = {"Div": "Mul", "Sum": "Add"}.get(node.op, "Add" if turned else node.op)
     new.node(op, [source, operand], output=output)
@@ -227,6 +233,7 @@ def spread(
         writes.append("Conv")
     rows, columns = (_steps(t // s) or [] for s, t in zip(small[2:], large[2:], strict=True))
     count = max(len(rows), len(columns))
+    # one resize does a step of both axes
     rows, columns = rows + [1] * (count - len(rows)), columns + [1] * (count - len(columns))
     for index in range(len(writes) + count):
         last = output if index == len(writes) + count - 1 else ""
@@ -299,12 +306,14 @@ def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
         source = node.inputs[fixed.index(False)]
         if not is_image(graph, source) or graph.shape(source) == whole:
             return False
+        # only these become a SCALE layer with a constant
         if node.op not in {"Add", "Mul", "Sub"} or (node.op == "Sub" and fixed[0]):
             return False
         return can_spread(graph.shape(source), whole)
     if not all(is_image(graph, name) for name in node.inputs):
         return False
     small, large = (graph.shape(name) for name in node.inputs)
+    # either operand may be the smaller, and both may be smaller than the result
     if large != whole:
         small, large = large, small
     if large == whole and broadcasts(small, whole):
@@ -314,6 +323,7 @@ def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
 
 def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str:
     """Returns the operand that may stay small because the other operand gets the whole shape."""
+    # constants are expanded by a recipe, at no cost
     if any(graph.constant(name) for name in node.inputs):
         return ""
     fits = [name for name in node.inputs if broadcasts(graph.shape(name), whole)]
@@ -368,6 +378,7 @@ def find_tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | Non
             if not all(is_image(graph, name) for name in node.inputs):
                 return None
             continue
+        # a recipe, which stays in truth values
         if all(graph.constant(name) for name in node.inputs):
             return None
         waiting += node.inputs
@@ -414,12 +425,14 @@ class Mask:
 
     def of(self, tensor: str, output: str = "") -> str:
         """Returns a tensor with the truth values of ``tensor`` as numbers, in the same shape."""
+        # a requested output needs a node that writes it
         if tensor in self._known and not output:
             return self._known[tensor]
         node = None if self._graph.constant(tensor) else self._graph.producer(tensor)
         if node is not None and not node.domain and node.op in LOGICAL:
             made = self._logical(node, output)
         elif node is not None and not node.domain and node.op in NEGATED:
+            # the DLA compares by Less, Greater and Equal only
             compared = self._new.node(NEGATED[node.op], node.inputs, role="compared")
             made = self._not(self._cast(compared), self._graph.shape(tensor)[1], output)
         else:
@@ -538,9 +551,11 @@ def _by_mask(graph: RewriteGraph, new: Writer, node: Node, again: Sequence[Node]
     mask = masks.of(condition)
     arrays = [n for n in branches if graph.constant(n) and read_number(graph, n) is None]
     moving = [n for n in branches if not graph.constant(n)]
+    # an array is a scale of a whole mask; without another activation the mask alone gives the shape
     if shape != whole and (arrays or not moving or not broadcasts(shape, whole)):
         mask, shape = spread(new, mask, shape, whole), whole
     yes, no = (None if not graph.constant(n) else read_number(graph, n) for n in branches)
+    # no + (yes - no) c is one scale
     if yes is not None and no is not None:
         write_scaled(new, mask, yes - no, no, shape[1], output=output)
         return
@@ -579,11 +594,13 @@ def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
     whole = graph.shape(output)
     to = elem_type(graph.dtype(output))
     mask = new.node("Cast", [expand_to_shape(graph, new, condition, whole)], role="number", to=to)
+    # condition and factors are constants, so all this is a recipe
     rest = new.node("Sub", [new.constant(1.0), mask], role="not")
     moving = [
         new.node(
             "Mul",
             [name, part],
+            # the product with the other branch is the result if this branch is 0
             output=output if any(read_number(graph, n) == 0.0 for n in branches) else "",
             role="part",
         )
@@ -620,6 +637,7 @@ def logic(graph: RewriteGraph, node: Node) -> Replacement:
         if graph.constant(source) or graph.dtype(source) != "bool" or not graph.floats(numbers):
             return
         found = find_tree(graph, source, node)
+        # a cast of a comparison is the form that the DLA takes
         if found is None or not found.nodes:
             return
     else:

@@ -15,6 +15,7 @@ from edgekit.rewriting.rules.operands import (
 )
 from edgekit.rewriting.step import in_half
 
+# ONNX's default bounds up to opset 10 are the largest FP32 numbers, 3.4028e38
 _LARGEST_FP32 = 3.4e38
 # larger shifts lose values near 0 in FP16 (11 bits)
 _FAR = 8.0
@@ -50,24 +51,27 @@ def is_native_clip(low: float | None, high: float | None) -> bool:
 
 
 def can_clip(low: float | None, high: float | None) -> bool:
-    """Returns True if ``clipped`` has a numerically stable form for these bounds, also in FP16."""
+    """Returns True if ``write_clip`` has a numerically stable form for the bounds, also in FP16."""
     if low is None and high is None:
         return False
+    # ONNX lets the upper bound win, but no form here does
     if low is not None and high is not None and low >= high:
         return False
     factors = [_scale_to_range(width)[0] for width in _widths(low, high)]
+    # FP16 must hold the scales before and after the clip
     if not all(in_half(factor, 1 / factor) for factor in factors):
         return False
     if low is None or high is None:
         return True
     around_zero = low <= 0 <= high
+    # the shift to zero and back cancels digits
     return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
 
 
 def write_clip(
     new: Writer, source: str, low: float | None, high: float | None, count: int, *, output: str
 ) -> str:
-    """Writes ``min(max(source, low), high)`` with bounds that are ``clippable``.
+    """Writes ``min(max(source, low), high)`` with bounds that ``can_clip`` accepts.
 
     Three forms: a clip from zero, scaled if its upper bound is out of range; a shift to zero and
     back; and for far bounds on both sides of zero, the positive part less the negative part, which
@@ -90,6 +94,7 @@ def write_clip(
             and low == -high
             and _scale_to_range(high)[0] != 1.0
         ):
+            # one scale back for both parts, not one for each
             return _both_parts(new, source, high, count, output)
         above = _clip_signed(new, source, 1.0, high, count, "")
         below = _clip_signed(new, source, -1.0, None if low is None else -low, count, "")
@@ -127,7 +132,7 @@ def _has_far_bounds(low: float | None, high: float | None) -> bool:
 
 
 def _widths(low: float | None, high: float | None) -> list[float]:
-    """Returns the widths of the clips from zero that ``clipped`` writes."""
+    """Returns the widths of the clips from zero that ``write_clip`` writes."""
     if low == 0 or _has_far_bounds(low, high):
         return [abs(item) for item in (low, high) if item]
     return [] if low is None or high is None else [high - low]

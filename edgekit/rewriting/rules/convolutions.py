@@ -63,16 +63,19 @@ def read_conv(graph: RewriteGraph, node: Node | None, spatial: int = 2) -> Conv 
     if node is None or node.op != "Conv" or node.domain or not graph.floats(node.outputs[0]):
         return None
     source, weight, bias = node.inputs[0], node.inputs[1], node.input(2)
+    # a constant image is a recipe, not a layer; a computed weight is no convolution for the DLA
     if graph.constant(source) or not graph.constant(weight):
         return None
     if (bias and not graph.constant(bias)) or graph.rank(source) != spatial + 2:
         return None
     shape, target = graph.shape(source), graph.shape(node.outputs[0])
     sizes = graph.shape(weight)
+    # every rewrite of a convolution reads it first, and networks repeat their layers
     key = (form(node), sizes[2:], shape[2:], target[2:])
     if key not in _window_cache():
         if len(_window_cache()) >= _REMEMBERED:
             _window_cache().clear()
+        # runtimes disagree on SAME padding below zero, so no form of it can be proved
         cropped = cropped_by_same(node.attrs, *key[1:])
         _window_cache()[key] = None if cropped else window(node.attrs, *key[1:])
     size = _window_cache()[key]
@@ -166,6 +169,7 @@ def write_zeros(
 
 def _steps(before: int, after: int) -> list[tuple[int, int]]:
     """Splits an amount of zeros into steps within the limit of one convolution."""
+    # the kernel has before + after + 1 taps
     most = min(rule_range("convolution.padding")[1], rule_range("convolution.kernel")[1] - 1)
     steps = []
     while before or after:
@@ -320,6 +324,7 @@ def choose_split(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
     if plan is not None:
         return plan
     found: list[Pooled | StrideBlocks] = [*_pooled(conv, axes), *_blocks(conv, axes)]
+    # a convolution that fills the buffer stays on the GPU, however few its multiplications
     return min(found, key=lambda way: (way.full, way.cost), default=None)
 
 
@@ -331,28 +336,34 @@ def _factors(stride: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _pooled(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[Pooled]:
+    # the convolution keeps its kernel and padding here, so these must be within their limits
     if too_large(conv) or too_far(conv) or too_padded(conv):
         return
     most = rule_range("pooling.stride")[1]
     kernel = conv.size.kernel[0] * conv.size.kernel[1]
     each = conv.shape[0] * conv.weight[0] * conv.weight[1] * kernel
+    # each output then reads one pixel, so the unread pixels can go before
     first = kernel == 1 and not any(conv.size.pads)
     for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
         cost = each * axes[0].out * axes[1].out
+        # after, all but one of b d results are dropped
         yield Pooled(first, (a, c), (b, d), cost if first else cost * b * d, too_full(conv))
 
 
 def _blocks(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[StrideBlocks]:
+    # the taps of one dilated kernel are at different places of their blocks
     if conv.size.dilation != (1, 1):
         return
     most = rule_range("convolution.stride")[1]
     for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
+        # one pixel is no block; the channels of a block are the second convolution's input channels
         if (a, c) == (1, 1) or not in_rule_range("general.dimension", conv.shape[1] * a * c):
             continue
         height, width = _blocked(axes[0], a, b), _blocked(axes[1], c, d)
         if height is None or width is None or not (height.fits() and width.fits()):
             continue
         channels = conv.weight[1] * a * c
+        # the depthwise convolution: a c kernels of a c taps for each channel and block
         cost = conv.shape[1] * (a * c) ** 2 * height.count * width.count
         cost += conv.weight[0] * channels * height.kernel * width.kernel * axes[0].out * axes[1].out
         yield StrideBlocks(height, width, conv.shape[0] * cost, _full(conv, height, width))
@@ -360,6 +371,7 @@ def _blocks(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[StrideB
 
 def _full(conv: Conv, height: Blocked, width: Blocked) -> bool:
     channels, sides = conv.shape[1], (height.block, width.block)
+    # in FP16, whose values take more of the buffer than INT8's
     first = cbuf_banks(channels, sides, 1, conv.shape[3], "fp16", channels)
     channels *= height.block * width.block
     sides = (height.kernel, width.kernel)
@@ -368,6 +380,7 @@ def _full(conv: Conv, height: Blocked, width: Blocked) -> bool:
 
 
 def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
+    # whole blocks of padding are padding of the second convolution, the rest of the first
     kernel = -(-axis.kernel // block)
     pad, before = divmod(axis.before, block)
     # blocks up to the last block that the last output reads, without blocks of padding
@@ -378,8 +391,9 @@ def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
         reach = -(-(axis.size + before) // block)
         count = min(needed, reach)
         after = max(count * block - axis.size - before, 0)
-    if count < 1 or (before and before >= block) or after >= block:
+    if count < 1:
         return None
+    # before and after are below the block, which is the first kernel: the DLA's limit of padding
     return Blocked(block, count, before, after, kernel, stride, pad, max(needed - count, 0))
 
 
@@ -430,6 +444,7 @@ def _conv(new: Writer, conv: Conv, inputs: list[str], size: KernelWindow, output
 
 def _pool(new: Writer, data: str, way: Pooled, name: str, output: str) -> str:
     return new.node(
+        # of one element, so a maximum changes nothing
         "MaxPool",
         [data],
         output=output,
@@ -473,6 +488,8 @@ def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
         weight = new.node("Pad", [weight, new.constant([0, 0, 0, 0, 0, 0, *missing])])
     apart = [maps, channels, height.kernel, height.block, width.kernel, width.block]
     weight = new.node("Reshape", [weight, new.constant(apart)])
+    # [K, C, block row, row, block column, column]: row and column follow C, as in the blocks'
+    # channels
     weight = new.node("Transpose", [weight], perm=[0, 1, 3, 5, 2, 4])
     area = height.block * width.block
     joined = new.constant([maps, channels * area, height.kernel, width.kernel])
@@ -576,6 +593,7 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
     high = (axis.out - 1) * axis.stride + (stop - 1) * step + 1 - axis.before
     if high <= 0 or low >= axis.size:
         return None
+    # a slice is a layer of its own, taps of zero only multiply
     if low > 0 and low % step == 0 and _free(taps, low // step):
         lead, low = low // step, 0
     # the stride of a single output does not matter
@@ -585,6 +603,8 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
     if spare > 0 and _free(taps + lead, spare):
         tail, high = spare, high + spare * step
     while True:
+        # the DLA needs padding below the (dilated) kernel: taps of zero widen the kernel until it
+        # is
         reach = (taps + lead + tail - 1) * step
         if -low > reach:
             tail, high = tail + 1, high + step
@@ -592,6 +612,7 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
             lead, low = lead + 1, low - step
         else:
             break
+    # read to the end if that adds no output: without a slice
     end = axis.size if axis.size - high < stride else high
     return KernelPart(
         first,
@@ -603,6 +624,7 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
         max(-low, 0),
         max(high - end, 0),
         stride,
+        # a single tap has no distance, and the old dilation may exceed the DLA's limit
         step if taps + lead + tail > 1 else 1,
     )
 
@@ -631,6 +653,7 @@ def ways(
     excess = (max(axis.before - most, 0), max(axis.after - most, 0))
     for zeros in dict.fromkeys([(0, 0), excess, (axis.before, axis.after)]):
         padded = axis.padded(*zeros)
+        # ascending: the first split that fits has the fewest layers
         for count in range(1, min(axis.kernel, _MOST_PARTS) + 1):
             parts = split_kernel(padded, count)
             if parts and all(fits(part) for part in parts):
@@ -658,6 +681,7 @@ class SplitPlan(NamedTuple):
         """Returns the number of layers: convolutions, sums, slices and layers of zeros."""
         parts = len(self.rows) * len(self.columns) * (len(self.channels) - 1)
         slices = len({key for *_, key in _pieces(self, shape) if key})
+        # n parts are added by n - 1 sums; parts that read the same rows share a slice
         return 2 * parts - 1 + slices + sum(any(pair) for pair in self.zeros)
 
 
@@ -680,6 +704,7 @@ def plan_split(conv: Conv) -> SplitPlan | None:
         kernel_w = max(part.kernel for part in columns)
         for bounds in _channel_bounds(conv):
             parts = len(columns) * (len(bounds) - 1)
+            # more parts of the channels have more layers still
             if best is not None and 2 * parts - 1 >= best.layers(conv.shape):
                 break
             most = max(b - a for a, b in pairwise(bounds))
@@ -699,6 +724,7 @@ def _fits(part: KernelPart, *, channels: int, kernel: int, width: int, groups: i
 
 def _channel_bounds(conv: Conv) -> Iterator[list[int]]:
     channels = conv.shape[1]
+    # a part of a grouped convolution's channels would cut through groups
     most = min(channels, _MOST_CHANNEL_PARTS) if conv.groups == 1 else 1
     for count in range(1, most + 1):
         yield [channels * index // count for index in range(count + 1)]
@@ -728,11 +754,13 @@ def write_plan(new: Writer, conv: Conv, plan: SplitPlan, data: str) -> None:
     node = conv.node
     data = write_zeros(new, data, conv.shape[1], *plan.zeros, name=node.name)
     pieces = list(_pieces(plan, conv.shape))
+    # the whole input needs no slice
     slices: dict[_Key, str] = {(): data}
     total = ""
     for index, (row, column, channels, cut) in enumerate(pieces):
         if cut not in slices:
             slices[cut] = _slice(new, data, cut, f"{node.name}:slice")
+        # with one part of the channels, the weights keep all of them
         weight = _weight(new, conv, row, column, channels if len(plan.channels) > 2 else None)
         size = KernelWindow(
             (row.kernel, column.kernel),
@@ -841,4 +869,5 @@ def large_dilation(graph: RewriteGraph, node: Node) -> Replacement:
 
     Each reads a Slice of the input; layers of zeros add the padding before.
     """
+    # ``large-kernel`` splits a kernel over the limit with any dilation
     return _split(graph, node, lambda conv: too_far(conv) and not too_large(conv))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.network.graph import Node
-from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
 
 # A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so zeros between fewer channels cost
 # little; from twice as many channels on, parts save more than their slices cost ...
@@ -79,6 +79,7 @@ def geometry(graph: RewriteGraph, node: Node) -> Geometry | None:
     spans = zip(stride, size, dilation, kernel, extra, strict=True)
     reach = [s * (i - 1) + d * (k - 1) + 1 + e for s, i, d, k, e in spans]
     auto = str(given.get("auto_pad", "NOTSET"))
+    # ONNX computes the padding from the output's size
     if "output_shape" in given or auto.startswith("SAME"):
         totals = [r - t for r, t in zip(reach, target, strict=True)]
         less = tuple(total // 2 for total in totals)
@@ -125,6 +126,7 @@ def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
     if any(taps):
         pads = new.constant([0, 0, 0, 0, 0, 0, *taps], role="pads")
         weight = new.node("Pad", [weight, pads])
+    # a tap more reaches a dilation further
     size = tuple(f + d * t for f, d, t in zip(found.full, found.dilation, taps, strict=True))
     exact = size == found.target
     made = new.node(
@@ -180,8 +182,12 @@ def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
         if parts > 1:
             first = part * before
             cuts = ((1, first, before), (0, first, before), (0, part * after, after))
-            read = [_slice(new, t, *cut) for t, cut in zip(read, cuts, strict=False)]
+            for place, (axis, start, count) in enumerate(cuts[: len(read)]):
+                numbers = (start, start + count, axis)
+                bounds = [new.constant([value], role="slice") for value in numbers]
+                read[place] = new.node("Slice", [read[place], *bounds])
         if merged > 1:
+            # every group's weights at every group's maps; the mask keeps those at their own
             tiled = new.node("Tile", [read[1], new.constant([1, merged, 1, 1], role="repeats")])
             read[1] = new.node("Mul", [tiled, mask])
         name = node.name if part == 0 else f"{node.name}:{part}"
@@ -198,8 +204,3 @@ def _merged_groups(groups: int, channels: int) -> int:
         if fits and merged * channels >= _FULL:
             return merged
     return groups
-
-
-def _slice(new: Writer, source: str, axis: int, start: int, count: int) -> str:
-    numbers = [new.constant([value], role="slice") for value in (start, start + count, axis)]
-    return new.node("Slice", [source, *numbers])

@@ -30,8 +30,8 @@ from edgekit.rewriting.rules.convolutions import (
     write_zeros,
 )
 from edgekit.rewriting.rules.pools import pad_pool
+from edgekit.rewriting.rules.reshapes import RESHAPES
 
-_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 # most consecutive views that are followed
 _MOST_VIEWS = 4
 _RANKS = (2, 3, 4)
@@ -95,12 +95,14 @@ def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
     largest = None
     for _ in range(_MOST_VIEWS):
         view = graph.producer(current)
-        if view is None or view.op not in _VIEWS or view.domain or graph.constant(view.inputs[0]):
+        if view is None or view.op not in RESHAPES or view.domain or graph.constant(view.inputs[0]):
             break
+        # if a view stays for other readers, all views above it stay, too
         reused += bool(reused) or not graph.inner(current, [last])
         views.append(view)
         current, last = view.inputs[0], view
         shape = graph.shape(current)
+        # a view that mixes samples is no image of these rows
         if len(shape) != 4 or shape[0] != rows:
             continue
         here = ProductSource(current, shape, tuple(views), reused)
@@ -108,6 +110,7 @@ def find_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
         if in_rule_range("general.dimension", shape[1]) and in_rule_range(
             "convolution.kernel", *shape[2:]
         ):
+            # no break: the furthest image leaves the fewest reshapes
             found = here
     if found is not None:
         return found
@@ -126,6 +129,7 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
     """Writes a product as a convolution over the whole window; ``output`` is [rows, columns]."""
     shape = dense.source.shape
     data = dense.source.tensor
+    # the views were collected upwards
     for view in reversed(dense.source.views[len(dense.source.views) - dense.source.shared :]):
         write_again(new, view)
     if graph.shape(data) != shape:
@@ -133,6 +137,7 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
     weight = dense.weight
     if not dense.turned:
         weight = new.node("Transpose", [weight], perm=[1, 0])
+    # a recipe for nothing would be part of the record and of each refit
     if dense.factor != 1.0:
         weight = new.node("Mul", [weight, new.constant(dense.factor)])
     weight = new.node("Reshape", [weight, new.constant([dense.columns, *shape[1:]])])
@@ -219,11 +224,13 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
         return
     data, weight = node.inputs if fixed[1] else reversed(node.inputs)
     rank, matrix = graph.rank(data), graph.shape(weight)
+    # a matrix for each sample
     several = math.prod(matrix[:-2]) != 1 or len(matrix) > rank
     if rank not in _RANKS or len(matrix) < 2 or several:
         return
     columns = matrix[-2] if fixed[0] else matrix[-1]
     nodes, bias, output = [node], "", node.outputs[0]
+    # a bias is by output channel, and with the matrix on the left the columns are not channels
     add = None if fixed[0] else graph.only_reader(output)
     found = _bias(graph, add, output, columns)
     if add is not None and found:
@@ -256,6 +263,7 @@ def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> s
     other = next((name for name in add.inputs if name != tensor), "")
     if not other or not graph.constant(other) or not per_column(graph.shape(other), columns):
         return ""
+    # a constant of more dimensions makes the Add's result larger
     return other if graph.rank(other) <= graph.rank(tensor) else ""
 
 
@@ -328,6 +336,7 @@ def read_scale(graph: RewriteGraph, node: Node | None) -> Scale | None:
     if sum(fixed) != 1:
         return None
     data, operand = node.inputs if fixed[1] else tuple(reversed(node.inputs))
+    # c / x is no linear map
     if graph.rank(data) != 4 or not graph.floats(data) or (fixed[0] and node.op == "Div"):
         return None
     channels, shape = graph.shape(data)[1], graph.shape(operand)
@@ -367,6 +376,7 @@ def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, st
     if node.op == "Div":
         return new.node("Reciprocal", [operand]), ""
     if scale.turned:
+        # c - x = -1 x + c
         minus = new.node("Expand", [new.constant([-1.0]), new.constant([scale.channels])])
         return minus, operand
     return "", new.node("Neg", [operand])
@@ -376,6 +386,7 @@ def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
     """Folds a scale into the weights of a Conv whose result has no other reader."""
     scale = read_scale(graph, node)
     conv = None if scale is None else read_conv(graph, graph.producer(scale.data))
+    # another reader needs the result without the scale
     if scale is None or conv is None or not graph.inner(scale.data, [node]):
         return
     new = yield (node, conv.node)
@@ -441,6 +452,7 @@ def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
     weight, bias = conv.node.inputs[1], conv.bias
     factor, shift = write_scale(graph, new, scale)
     if shift:
+        # before the factor is applied to the weights: the shift comes after it in factor x + shift
         added = _through(new, conv, _by_input(new, conv, weight, shift))
         bias = new.node("Add", [bias, added]) if bias else added
     if factor:
@@ -521,6 +533,7 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """
     conv = read_conv(graph, node)
     zeros = None if conv is None else read_zeros(graph, graph.producer(node.inputs[0]))
+    # padded channels would shift the groups' borders
     if conv is None or zeros is None or (conv.groups != 1 and any(zeros.channels)):
         return
     top, left, bottom, right = conv.size.pads
@@ -533,8 +546,10 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     wide = conv._replace(size=replace(conv.size, pads=pads))
     wide = wide._replace(shape=graph.shape(zeros.node.inputs[0]))
     plan = None
+    # other limits have rewrites of their own; here only the padding of this step must be allowed
     if pads != conv.size.pads and not too_large(conv) and too_padded(wide):
         plan = None if any(zeros.channels) else plan_split(wide)
+        # layers of zeros would be the Pad again
         if plan is None or any(map(any, plan.zeros)):
             return
     new = yield (node, zeros.node)
@@ -548,6 +563,7 @@ def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
         first = zeros.channels[0]
         last = first + wide.shape[1]
         bounds = [new.constant([value]) for value in (first, last, 1)]
+        # weights at channels of zeros have no effect
         weight = new.node("Slice", [weight, *bounds])
     inputs = [data, weight, wide.bias]
     write_conv(new, inputs, wide.size, groups=wide.groups, output=node.outputs[0], name=node.name)

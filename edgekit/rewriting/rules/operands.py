@@ -103,6 +103,7 @@ def by_constant(graph: RewriteGraph, node: Node | None, op: str) -> tuple[str, f
         return None
     left, right = node.inputs
     value = read_number(graph, right)
+    # commutative operators only
     if value is None and op in {"Add", "Mul"}:
         left, value = right, read_number(graph, left)
     if value is None or graph.constant(left):
@@ -127,6 +128,7 @@ def constant_form(part: Sequence[int], whole: Sequence[int]) -> str:
     """
     if len(part) > len(whole):
         return ""
+    # ONNX broadcasts from the last dimension
     part = (1,) * (len(whole) - len(part)) + tuple(part)
     if any(p not in {1, w} for p, w in zip(part, whole, strict=True)):
         return ""
@@ -140,6 +142,7 @@ def constant_form(part: Sequence[int], whole: Sequence[int]) -> str:
 def write_vector(graph: RewriteGraph, new: Writer, tensor: str, count: int) -> str:
     """Returns a constant of form "uniform" or "channel" as a separate vector of C elements."""
     size = math.prod(graph.shape(tensor))
+    # always a node of its own: TensorRT does not fuse a constant that others read too
     flat = new.node("Reshape", [tensor, new.constant([size])], role="vector")
     if size == count:
         return flat
@@ -152,6 +155,7 @@ def expand_to_shape(graph: RewriteGraph, new: Writer, tensor: str, whole: Sequen
     if fits != "other":
         return tensor
     rank = len(graph.shape(tensor))
+    # a constant for all samples stays one sample
     keeps_batch = rank == len(whole) and graph.shape(tensor)[0] != 1
     shape = [whole[0] if keeps_batch else 1, *whole[1:]]
     return new.node("Expand", [tensor, new.constant(shape)], role="repeated")
@@ -210,6 +214,7 @@ def select_taps(
 def _groups(reads: Sequence[int], channels: int) -> int:
     """Returns the largest number of groups for which every output map reads its own group."""
     common = math.gcd(channels, len(reads))
+    # largest first: each group's products are with its own channels only
     for groups in sorted((g for g in range(1, common + 1) if common % g == 0), reverse=True):
         before, after = channels // groups, len(reads) // groups
         if all(c < 0 or c // before == k // after for k, c in enumerate(reads)):
@@ -241,6 +246,7 @@ def pick_channels(
         return _cut(new, source, {1: parts[0]}, output)
     if len(parts) <= _MOST_RUNS and max(channels, len(picks)) > _FEW_CHANNELS:
         whole = (0, channels)
+        # a slice of everything would be a layer without effect
         cuts = [source if part == whole else _cut(new, source, {1: part}, "") for part in parts]
         return new.node("Concat", cuts, output=output, axis=1)
     return select_taps(new, source, channels, [(c, 0, 0) for c in picks], output=output)
@@ -265,22 +271,23 @@ def pick(
         picks: Non-negative indices.
         output: Tensor to write; a new tensor if empty.
     """
-    wide, at = four(shape, axis)
+    wide, at = four_dimensions(shape, axis)
     if list(wide) != list(shape):
         inner = pick(new, reshape(new, source, wide), wide, at, picks)
         return reshape(new, inner, [*shape[:axis], len(picks), *shape[axis + 1 :]], output=output)
     if at == 1:
         return pick_channels(new, source, shape[1], picks, output=output)
     steps = {b - a for a, b in pairwise(picks)} or {1}
+    # equal distances are a pooling, which needs no transposition
     if len(steps) == 1 and min(steps) > 0 and factors(min(steps), _pooling_stride()) is not None:
         place = {at: (picks[0], len(picks), min(steps))}
-        return stepped(new, source, shape, place, output=output)
+        return write_stepped_slice(new, source, shape, place, output=output)
     turned = to_channels(new, source, at)
     chosen = pick_channels(new, turned, shape[at], picks)
     return to_channels(new, chosen, at, output=output)
 
 
-def four(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
+def four_dimensions(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
     """Returns a shape of four dimensions with the same elements, and the position of ``axis``.
 
     Dimensions other than ``axis`` may be merged; their order stays.
@@ -288,6 +295,7 @@ def four(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
     if len(shape) <= 4:
         return (*shape, *(1,) * (4 - len(shape))), axis
     before, after = shape[1:axis], shape[axis + 1 :]
+    # then the axis itself can be C, where the DLA selects with a convolution
     if math.prod(before) == 1:
         rows = after[0] if after else 1
         return (shape[0], shape[axis], rows, math.prod(after[1:])), 1
@@ -301,7 +309,7 @@ def to_channels(new: Writer, source: str, axis: int, *, output: str = "") -> str
     return new.node("Transpose", [source], output=output, perm=perm)
 
 
-def stepped(
+def write_stepped_slice(
     new: Writer,
     source: str,
     shape: Sequence[int],
@@ -320,6 +328,7 @@ def stepped(
     """
     cuts, pools = {}, {}
     for axis, (start, count, step) in places.items():
+        # pooling from the first element to the end reads the same elements without a slice
         if start or -(-shape[axis] // step) != count:
             cuts[axis] = (start, start + (count - 1) * step + 1)
         pools[axis] = factors(step, _pooling_stride()) or []
@@ -346,6 +355,7 @@ def factors(size: int, most: int) -> list[int] | None:
     """Returns factors from 2 to ``most`` with the product ``size``; None if there are none."""
     found = []
     while size > 1:
+        # greedy: large factors first, for few layers
         factor = next((f for f in range(min(size, most), 1, -1) if size % f == 0), 0)
         if not factor:
             return None

@@ -28,6 +28,7 @@ from edgekit.rewriting.rules.windows import (
     total_parts,
 )
 
+# auto_pad is resolved to pads; storage_order is that of indices, a second output
 _DROPPED = {"auto_pad", "storage_order"}
 # the smallest result by operator
 _LOWEST = {
@@ -108,11 +109,14 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     if node.op == "AveragePool":
         counts = node.attrs.get("count_include_pad", 0)
         own = any(axis.before or axis.after for axis in axes)
+        # the pool has one attribute for all padding, so its own must count as the Pad's does
         if border.value != 0 or (own and not counts) or any(axis.beyond for axis in axes):
             return
+    # the lowest number of the type never wins
     elif border.value > float(np.finfo(graph.dtype(pad.inputs[0])).min):
         source = graph.producer(pad.inputs[0])
         lowest = None if source is None else _lowest(graph, source)
+        # a border above the smallest result could win
         if source is None or lowest is None or border.value > lowest:
             return
         # the pool's own values are needed for equal results
@@ -127,6 +131,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
     attrs: dict[str, Any] = {
         **{key: value for key, value in node.attrs.items() if key != "auto_pad"},
         "pads": pads,
+        # the padding at the end is what the last window reads, so rounding down gives all windows
         "ceil_mode": None,
     }
     if node.op == "AveragePool":
@@ -148,6 +153,7 @@ def _border(graph: RewriteGraph, pad: Node) -> _Padding | None:
     for position, axis in enumerate(axes):
         around[axis % rank] = given[position]
         around[axis % rank + rank] = given[position + len(axes)]
+    # pools pad H and W only
     if any(around[axis] for axis in (0, 1, rank, rank + 1)):
         return None
     return _Padding((around[2], around[3], around[rank + 2], around[rank + 3]), value)

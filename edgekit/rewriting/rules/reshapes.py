@@ -51,6 +51,7 @@ REDUCTIONS = (
     "ReduceLogSumExp",
     "ReduceSumSquare",
 )
+# ai.onnx opset from which a reduction reads its axes as an input: ReduceSum, and all others
 _SUM_AXES_INPUT = 13
 _AXES_INPUT = 18
 # a neighbour that is written again is proved again, so a neighbour with few weights is preferred
@@ -70,7 +71,7 @@ _BY_SHAPE = {"Identity", "Expand", "Tile", "Cast", "Split", "DepthToSpace", "Spa
 _LOOKED_AT = 16
 #: Operators whose result has the shape of their input.
 KEEPING = (*SINGLE, *BROADCASTING, *ALONG, "BatchNormalization")
-#: All operators that :func:`carried` supports.
+#: All operators that :func:`carry` supports.
 CARRIED = (*KEEPING, *REDUCTIONS, "Concat", "Pad", "Slice", "Split", "Transpose")
 
 
@@ -79,6 +80,7 @@ def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]
 
     Dimensions of size 1 have no parts; None if a border does not divide a dimension.
     """
+    # a border is the number of elements after it, so equal borders match in both shapes
     borders = {math.prod(shape[index:]) for index in range(len(shape) + 1)}
     high, found = math.prod(sizes), []
     for size in sizes:
@@ -96,6 +98,7 @@ def atom_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ..
     """Returns the dimension of ``shape`` that contains each atom."""
     found, dim, left = [], 0, shape[0] if shape else 1
     for size in sizes:
+        # dimensions of size 1 contain no atom
         while left == 1:
             dim += 1
             left = shape[dim]
@@ -126,6 +129,7 @@ class View(NamedTuple):
         found = [1] * len(self.x)
         for xs, ys in self.groups:
             part, whole = [wide[i] for i in ys], [self.y[i] for i in ys]
+            # a group matches as a whole or broadcasts as a whole; a part of it has no equal in x
             if part == whole:
                 for i in xs:
                     found[i] = self.x[i]
@@ -160,6 +164,7 @@ class View(NamedTuple):
 
 def view(x: Sequence[int], y: Sequence[int]) -> View | None:
     """Returns the view of shape ``x`` as shape ``y``; None if there is none."""
+    # with no elements, every group of dimensions has the product 0
     if math.prod(x) != math.prod(y) or math.prod(x) == 0:
         return None
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -187,7 +192,7 @@ def is_reshape(graph: RewriteGraph, node: Node | None) -> bool:
     return not node.input(1) or graph.constant(node.input(1))
 
 
-def lowered(graph: RewriteGraph, tensor: str) -> Node | None:
+def reshape_of_image(graph: RewriteGraph, tensor: str) -> Node | None:
     """Returns the reshape of a 4-D tensor to ``tensor``, if that has another rank; else None."""
     node = graph.producer(tensor)
     if node is None or not is_reshape(graph, node) or graph.rank(tensor) == _DLA_RANK:
@@ -207,7 +212,7 @@ def moves_ones(shape: Sequence[int], perm: Sequence[int]) -> bool:
     return remaining == sorted(remaining)
 
 
-def normal(node: Node) -> bool:
+def can_write_again(node: Node) -> bool:
     """Returns True if a node can be written again: of ai.onnx, without subgraphs."""
     return not node.domain and node.op not in {"If", "Loop", "Scan", "SequenceMap"}
 
@@ -272,7 +277,7 @@ class Carried:
     perm: tuple[int, ...] | None = None
 
 
-def put(new: Writer, operand: Operand) -> str:
+def write_operand(new: Writer, operand: Operand) -> str:
     """Writes the nodes of an operand and returns its tensor."""
     if operand.numbers is not None:
         return new.constant(list(operand.numbers), like=operand.tensor, role="numbers")
@@ -286,11 +291,11 @@ def put(new: Writer, operand: Operand) -> str:
 
 def write(new: Writer, node: Node, carried: Carried, outputs: list[str]) -> list[str]:
     """Writes ``node`` on the other side, with its name, and returns its outputs."""
-    read = [put(new, operand) for operand in carried.operands]
+    read = [write_operand(new, operand) for operand in carried.operands]
     return new.many(node.op, read, outputs, name=node.name, **carried.attrs)
 
 
-def again(
+def write_needed(
     graph: RewriteGraph,
     new: Writer,
     nodes: tuple[Node, ...],
@@ -322,7 +327,7 @@ def forward(graph: RewriteGraph, node: Node, source: str) -> Replacement:
     reader = a_reader(graph, node)
     if (
         producer is not None
-        and normal(producer)
+        and can_write_again(producer)
         and graph.inner(source, (node,))
         and (reader is None or _weight(graph, producer) <= max(_HEAVY, _weight(graph, reader)))
     ):
@@ -331,13 +336,13 @@ def forward(graph: RewriteGraph, node: Node, source: str) -> Replacement:
         new.many(producer.op, producer.inputs, outputs, name=producer.name, **producer.attrs)
     elif reader is not None and not graph.returned(output):
         new = yield (node, reader)
-        again(graph, new, (node,), (reader,))
+        write_needed(graph, new, (node,), (reader,))
         read_instead(new, reader, output, source)
 
 
 def a_reader(graph: RewriteGraph, node: Node) -> Node | None:
     """Returns the first node that reads a node's first result and can be written again."""
-    return next((item for item in graph.readers(node.outputs[0]) if normal(item)), None)
+    return next((item for item in graph.readers(node.outputs[0]) if can_write_again(item)), None)
 
 
 def read_instead(new: Writer, reader: Node, was: str, now: str) -> None:
@@ -371,7 +376,10 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a node whose result equals an input.
     """
-    source = _equal_input(graph, node)
+    if node.op in _NEUTRAL:
+        source = _neutral(graph, node)
+    else:
+        source = node.inputs[0] if _does_nothing(graph, node) else None
     if source is None or graph.constant(source):
         return
     same = graph.shape(source) == graph.shape(node.outputs[0])
@@ -383,18 +391,12 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
     yield from forward(graph, node, source)
 
 
-def _equal_input(graph: RewriteGraph, node: Node) -> str | None:
-    """Returns the input that the result equals if shape and type are the same; None if none."""
-    if node.op in _NEUTRAL:
-        return _neutral(graph, node)
-    return node.inputs[0] if _does_nothing(graph, node) else None
-
-
 def _neutral(graph: RewriteGraph, node: Node) -> str | None:
     pairs = [(node.inputs[0], node.inputs[1])]
     if node.op in _EITHER_SIDE:
         pairs.append((node.inputs[1], node.inputs[0]))
     for data, factor in pairs:
+        # a derived factor follows the weights: after a refit it may have another value
         known = graph.constant(factor) and not graph.recipe(factor)
         if known and graph.scalar(factor) == _NEUTRAL[node.op]:
             return data
@@ -409,9 +411,11 @@ def _does_nothing(graph: RewriteGraph, node: Node) -> bool:
     if node.op == "Transpose":
         return moves_ones(graph.shape(node.inputs[0]), permutation(graph, node))
     if node.op == "Slice":
+        # the caller compares the shapes: of the same size and with step 1, it is the whole tensor
         steps = graph.ints(node.input(4)) if node.input(4) else [1]
         return steps is not None and all(step == 1 for step in steps)
     if node.op == "Pad":
+        # computed pads are unknown, hence not zero
         return not any(graph.ints(node.inputs[1]) or [1])
     if node.op == "Clip":
         return not any(node.inputs[1:])
@@ -425,9 +429,11 @@ def _does_nothing(graph: RewriteGraph, node: Node) -> bool:
 
 
 def _resizes_by_one(graph: RewriteGraph, node: Node) -> bool:
+    # it may crop and enlarge to the same size
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return False
     if node.input(3):
+        # sizes equal to the input's, which the caller compares
         return graph.constant(node.inputs[3])
     scales = graph.value(node.inputs[2]) if node.input(2) else None
     return scales is not None and all(float(item) == 1 for item in scales.reshape(-1))
@@ -452,6 +458,7 @@ def share_layout(graph: RewriteGraph, node: Node) -> Replacement:
         return
     equal = [
         item
+        # each reader is tried as ``node``: comparing it with all others would be quadratic
         for item in islice(graph.readers(node.inputs[0]), _LOOKED_AT)
         if item is node or _equal(graph, item, node)
     ]
@@ -462,7 +469,7 @@ def share_layout(graph: RewriteGraph, node: Node) -> Replacement:
         return
     new = yield (node, retained, reader)
     new.many(retained.op, retained.inputs, retained.outputs, name=retained.name, **retained.attrs)
-    again(graph, new, (node,), (reader,))
+    write_needed(graph, new, (node,), (reader,))
     read_instead(new, reader, node.outputs[0], retained.outputs[0])
 
 
@@ -480,19 +487,19 @@ def _equal(graph: RewriteGraph, first: Node, second: Node) -> bool:
     return graph.shape(first.outputs[0]) == graph.shape(second.outputs[0])
 
 
-def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
+def carry(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
     """Returns ``node``, which works on shape ``by.y``, as an operation on shape ``by.x``.
 
     None if there is no equal operation on ``by.x``. The caller must reshape its results to the old
     shapes.
     """
     if node.op in BROADCASTING:
-        return _broadcasting(graph, node, by)
+        return _carry_broadcasting(graph, node, by)
     if node.op == "Concat":
-        return _concat(graph, node, by)
+        return _carry_concat(graph, node, by)
     if graph.shape(node.inputs[0]) != by.y:
         return None
-    data, passed = _shaped(graph, node.inputs[0], by.x)
+    data, passed = _reshaped_operand(graph, node.inputs[0], by.x)
     if node.op in SINGLE and parameters(graph, node, 1):
         rest = tuple(Operand(name) for name in node.inputs[1:])
         return Carried((data, *rest), node.attrs, passed)
@@ -500,20 +507,21 @@ def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
         axis = by.axis(node.attrs.get("axis", -1))
         return None if axis is None else Carried((data,), {**node.attrs, "axis": axis}, passed)
     if node.op == "BatchNormalization" and not node.attrs.get("training_mode"):
+        # its vectors are by channel, the second dimension
         if by.x[:2] != by.y[:2] or any(node.outputs[1:]):
             return None
         return Carried((data, *map(Operand, node.inputs[1:])), node.attrs, passed)
     if node.op in REDUCTIONS:
-        return _reduction(graph, node, by, data, passed)
+        return _carry_reduction(graph, node, by, data, passed)
     if node.op == "Transpose":
         perm = _blocks(by, permutation(graph, node))
         return None if perm is None else Carried((data,), {"perm": perm}, passed)
     if node.op in {"Pad", "Slice", "Split"}:
-        return _along(graph, node, by, data, passed)
+        return _carry_along_axes(graph, node, by, data, passed)
     return None
 
 
-def _shaped(
+def _reshaped_operand(
     graph: RewriteGraph, tensor: str, shape: tuple[int, ...]
 ) -> tuple[Operand, tuple[Node, ...]]:
     """Returns a tensor in another shape, reading the source of a reshape that wrote it."""
@@ -524,7 +532,7 @@ def _shaped(
     return Operand(tensor, shape if graph.shape(tensor) != shape else None), ()
 
 
-def _broadcasting(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
+def _carry_broadcasting(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
     if graph.shape(node.outputs[0]) != by.y:
         return None
     operands: list[Operand] = []
@@ -536,18 +544,18 @@ def _broadcasting(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
         if graph.constant(name) and all(side == 1 for side in shape):
             operands.append(Operand(name))
             continue
-        operand, through = _shaped(graph, name, shape)
+        operand, through = _reshaped_operand(graph, name, shape)
         operands.append(operand)
         passed |= {item.name: item for item in through}
     return Carried(tuple(operands), node.attrs, tuple(passed.values()))
 
 
-def _concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
+def _carry_concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
     axis = node.attrs["axis"] % len(by.y)
     along = by.joined(axis)
     views: list[View] = []
     for name in node.inputs:
-        source = lowered(graph, name)
+        source = reshape_of_image(graph, name)
         shape = graph.shape(name)
         seen = view(graph.shape(source.inputs[0]), shape) if source is not None else None
         if seen is None:
@@ -562,18 +570,21 @@ def _concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
             return None
         views.append(seen)
         along &= seen.joined(axis)
+    # along C if possible: the DLA concatenates along no other axis
     for chosen in sorted(along, key=lambda i: (i != 1, i)):
         if len({(*v.x[:chosen], *v.x[chosen + 1 :]) for v in views}) == 1:
             break
     else:
         return None
-    found = [_shaped(graph, name, v.x) for name, v in zip(node.inputs, views, strict=True)]
+    found = [
+        _reshaped_operand(graph, name, v.x) for name, v in zip(node.inputs, views, strict=True)
+    ]
     passed = {item.name: item for _, through in found for item in through}
     operands = tuple(operand for operand, _ in found)
     return Carried(operands, {"axis": chosen}, tuple(passed.values()))
 
 
-def _reduction(
+def _carry_reduction(
     graph: RewriteGraph, node: Node, by: View, data: Operand, passed: tuple[Node, ...]
 ) -> Carried | None:
     axes = reduced_axes(graph, node)
@@ -582,6 +593,7 @@ def _reduction(
     found: list[int] = []
     for xs, ys in by.groups:
         inside = [i in axes for i in ys if by.y[i] != 1]
+        # x cannot reduce a part of a group
         if inside and any(inside) != all(inside):
             return None
         if any(i in axes for i in ys) and all(inside):
@@ -607,7 +619,7 @@ def _blocks(by: View, perm: Sequence[int]) -> list[int] | None:
     return found
 
 
-def _along(
+def _carry_along_axes(
     graph: RewriteGraph, node: Node, by: View, data: Operand, passed: tuple[Node, ...]
 ) -> Carried | None:
     rank = len(by.y)
@@ -664,10 +676,11 @@ def merge_reshapes(graph: RewriteGraph, node: Node) -> Replacement:
     first = graph.producer(node.inputs[0])
     if first is None or not _reshapes(graph, node) or not _reshapes(graph, first):
         return
+    # ``merge-transposes`` does that
     if node.op == "Transpose" and first.op == "Transpose":
         return
     new = yield (node, first)
-    again(graph, new, (first,), (node,))
+    write_needed(graph, new, (first,), (node,))
     output = node.outputs[0]
     reshape(new, first.inputs[0], graph.shape(output), output=output)
 
@@ -702,11 +715,11 @@ def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
         return
     low = graph.shape(node.inputs[0])
     by = view(graph.shape(node.outputs[0]), low) if len(low) != _DLA_RANK else None
-    there = carried(graph, made, by) if by is not None else None
+    there = carry(graph, made, by) if by is not None else None
     if there is None:
         return
     new = yield (node, made, *there.passed)
-    again(graph, new, there.passed, (made,))
+    write_needed(graph, new, there.passed, (made,))
     write(new, made, there, [node.outputs[0]])
 
 
@@ -729,19 +742,20 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     """
     several = node.op in BROADCASTING or node.op == "Concat"
     for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
-        made = lowered(graph, name)
+        made = reshape_of_image(graph, name)
         if made is None:
             continue
         by = view(graph.shape(made.inputs[0]), graph.shape(name))
-        there = carried(graph, node, by) if by is not None else None
+        there = carry(graph, node, by) if by is not None else None
         if there is not None:
             break
     else:
         return
     new = yield (node, *there.passed)
-    again(graph, new, there.passed, (node,))
+    write_needed(graph, new, there.passed, (node,))
     results = write(new, node, there, [""] * len(node.outputs))
     gone = [item.name for item in there.passed if graph.inner(item.outputs[0], (node,))]
     for wide, old in zip(results, node.outputs, strict=True):
+        # the reshape moves, so it keeps its name
         name = gone.pop() if gone else f"{node.name}:reshape"
         reshape(new, wide, graph.shape(old), output=old, name=name)

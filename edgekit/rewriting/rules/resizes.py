@@ -47,7 +47,6 @@ _NEAREST = frozenset(
         ("half_pixel", "round_prefer_ceil"),
     }
 )
-_LINEAR_MODES = frozenset({"half_pixel", "pytorch_half_pixel"})
 # elements of a matrix: 2048 to 2048, far more than is worthwhile
 _MOST = 1 << 22
 # Transposes to H as channels, from there (or from the start) to W as channels, and back to C
@@ -123,6 +122,7 @@ def resizing(graph: RewriteGraph, node: Node) -> Resizing | None:
         fractional = axis.scale * axis.size != axis.out
         if fractional and how in {"align_corners", "half_pixel_symmetric"} and _scaled(graph, node):
             return None
+        # ONNX reads element 0 there, not the middle
         if axis.out == 1 and axis.size > 1 and how == "pytorch_half_pixel":
             return None
     return Resizing(
@@ -158,6 +158,7 @@ def _axes(graph: RewriteGraph, node: Node) -> tuple[ResizeAxis, ...] | None:
         ratios = [size / source[axis] for axis, size in zip(which, sizes, strict=True)]
         policy = str(node.attrs.get("keep_aspect_ratio_policy", "stretch"))
         if policy != "stretch":
+            # ONNX: one scale for all axes
             ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(ratios)
         for axis, scale in zip(which, ratios, strict=True):
             scales[axis] = scale
@@ -184,6 +185,7 @@ def resize(
         name: The node's name.
     """
     nearest = mode == "nearest"
+    # ONNX: scales are FP32 in every network
     factors = new.constant(np.array([1.0, 1.0, *scales]), role="scales", dtype="float32")
     return new.node(
         "Resize",
@@ -212,11 +214,12 @@ def rows(made: Resizing, axis: ResizeAxis) -> tuple[np.ndarray, np.ndarray]:
         weight = _cubic(np.abs(index - at[:, None]), made.cubic)
         if made.exclude:
             weight = weight * ((index >= 0) & (index < axis.size))
+            # ONNX: the remaining weights are scaled to the sum 1
             weight = weight / weight.sum(1, keepdims=True)
     return np.clip(index, 0, axis.size - 1).astype(np.int64), weight
 
 
-def steady(made: Resizing, axis: ResizeAxis) -> bool:
+def is_exact_in_float32(made: Resizing, axis: ResizeAxis) -> bool:
     """Returns True if FP32 coordinates, as in runtimes, give the same result as exact coordinates.
 
     They do not on long axes with a scale other than a power of 2: the result then depends on
@@ -226,9 +229,11 @@ def steady(made: Resizing, axis: ResizeAxis) -> bool:
     rough = _coordinates(axis, made.coordinates, np.float32).astype(np.float64)
     if made.mode != "nearest":
         return bool(np.abs(exact - rough).max() <= _OFF)
+    # the rounding of FP32 coordinates grows with their size
     near = _NEAR * (1 + np.abs(exact))
     chosen = [_rounded(at, made.rounding) for at in (exact, exact - near, exact + near)]
     alike = (chosen[0] == chosen[1]) & (chosen[0] == chosen[2])
+    # a coordinate without rounding may be exactly at a border of two elements
     return bool((alike | (exact == rough)).all())
 
 
@@ -337,6 +342,7 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
     """
     if axis.out < axis.size:
         return None
+    # by results, O(out): matrices of both would have out times size elements
     seen = _effect(*rows(made, axis), axis.size)
     for item in _possible_growths(axis):
         difference = seen - _effect(*rows(*_ideal_resize(item, axis)), axis.size)
@@ -345,7 +351,7 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
     return None
 
 
-def repeated(grown: tuple[Growth, ...]) -> bool:
+def only_repeats(grown: tuple[Growth, ...]) -> bool:
     """Returns True if every axis only repeats its elements."""
     return all(item.kind in {"same", "repeat"} for item in grown)
 
@@ -354,6 +360,7 @@ def _possible_growths(axis: ResizeAxis) -> list[Growth]:
     if axis.out == axis.size:
         return [Growth("same", 1)]
     found = []
+    # repetition first: it has fewer layers than interpolation with the same effect
     if axis.out % axis.size == 0:
         factor = axis.out // axis.size
         found.append(Growth("repeat", factor, axis.size == 1))
@@ -391,10 +398,11 @@ def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:
     if item.kind == "half_pixel":
         return _half_pixel(item.factor, linear=linear)
     # the knots of linear growth by b are among the elements of a following growth by a
-    _, window = _limit("pooling.window")
+    _, window = rule_range("pooling.window")
     most = window
     if item.kind == "asymmetric":
-        most = min(window, _limit("pooling.padding")[1] + 1)
+        # each average is padded by its window less 1, at the end
+        most = min(window, rule_range("pooling.padding")[1] + 1)
     parts = factors(item.factor, most)
     if parts is None:
         return None
@@ -406,7 +414,7 @@ def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:
 
 
 def _repeat(item: Growth) -> list[GrowthStage] | None:
-    _, most = _limit("resize.nearest_scale")
+    _, most = rule_range("resize.nearest_scale")
     parts = factors(item.factor, most)
     if parts is not None:
         return [GrowthStage("nearest", part) for part in parts]
@@ -427,8 +435,8 @@ def _half_pixel(factor: int, *, linear: bool) -> list[GrowthStage] | None:
     several steps, they work on the elements' edges (one more than elements), and the mean of two
     neighbouring edges comes last.
     """
-    _, window = _limit("pooling.window")
-    _, native = _limit("resize.linear_scale")
+    _, window = rule_range("pooling.window")
+    _, native = rule_range("resize.linear_scale")
     odd = factor
     while odd % 2 == 0:
         odd //= 2
@@ -451,10 +459,6 @@ def _half_pixel(factor: int, *, linear: bool) -> list[GrowthStage] | None:
     for part in factors(power // first, window) or []:
         found += [GrowthStage("nearest", part), GrowthStage("pool", part)]
     return [*found, GrowthStage("pool", 2)]
-
-
-def _limit(rule: str) -> tuple[int, int]:
-    return rule_range(rule)
 
 
 def write(
@@ -481,6 +485,7 @@ def write(
     """
     down, across = plan
     pairs: list[_Pair]
+    # a layer resizes, pools or crops both axes
     if all(a.kind == b.kind for a, b in zip(down, across, strict=False)):
         pairs = list(zip_longest(down, across))
     else:
@@ -491,9 +496,10 @@ def write(
         sizes = shape[2:]
         after = [s.after(n) if s else n for s, n in zip(pair, sizes, strict=True)]
         shape = (*shape[:2], *after)
+        # a window without padding has the same mean in both ways
         if inclusive and any(stage and stage.begin + stage.end for stage in pair):
             pooled = _write(new, source, pair, output="", name=first, count=True)
-            places = _map(pair, sizes, shape)
+            places = _padding_factors(pair, sizes, shape)
             source = new.node("Mul", [pooled, new.constant(places, role="places")], output=last)
         else:
             source = _write(new, source, pair, output=last, name=first)
@@ -526,7 +532,7 @@ def _write(
     )
 
 
-def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+def _padding_factors(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     """Returns the correction factors of averages that count their padding, in the full shape."""
     sides = []
     for stage, size, out in zip(pair, sizes, shape[2:], strict=True):
@@ -552,23 +558,24 @@ def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Resize by whole factors that equals a supported Resize.
     """
-    found = grown(graph, node)
+    found = read_growth(graph, node)
     if found is None:
         return
     made, (down, across) = found
-    nearest = repeated((down, across))
+    nearest = only_repeats((down, across))
     if not nearest and any(item.kind not in {"half_pixel", "same"} for item in (down, across)):
         return
     _, most = rule_range("resize.nearest_scale" if nearest else "resize.linear_scale")
     factors = (down.factor, across.factor)
-    if max(factors) > most or _taken(made, nearest=nearest):
+    # it would replace a supported Resize by itself, endlessly
+    if max(factors) > most or _is_supported(made, nearest=nearest):
         return
     new = yield (node,)
     mode = "nearest" if nearest else "linear"
     resize(new, node.inputs[0], factors, mode, output=node.outputs[0])
 
 
-def grown(graph: RewriteGraph, node: Node) -> tuple[Resizing, tuple[Growth, Growth]] | None:
+def read_growth(graph: RewriteGraph, node: Node) -> tuple[Resizing, tuple[Growth, Growth]] | None:
     """Returns the growth of H and W by a Resize; None for other Resizes, and without growth.
 
     Also None if rounding errors of its coordinates are larger than a proof allows.
@@ -579,12 +586,12 @@ def grown(graph: RewriteGraph, node: Node) -> tuple[Resizing, tuple[Growth, Grow
     sides = [growth(made, axis) for axis in made.axes[2:]]
     if sides[0] is None or sides[1] is None or all(a.out == a.size for a in made.axes):
         return None
-    if not all(axis.out == axis.size or steady(made, axis) for axis in made.axes[2:]):
+    if not all(axis.out == axis.size or is_exact_in_float32(made, axis) for axis in made.axes[2:]):
         return None
     return made, (sides[0], sides[1])
 
 
-def _taken(made: Resizing, *, nearest: bool) -> bool:
+def _is_supported(made: Resizing, *, nearest: bool) -> bool:
     if not made.scaled:
         return False
     if nearest:
@@ -606,10 +613,11 @@ def resize_nearest_large(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Resize that repeats elements more often than one layer can.
     """
-    found = grown(graph, node)
-    if found is None or not repeated(found[1]):
+    found = read_growth(graph, node)
+    if found is None or not only_repeats(found[1]):
         return
-    plan = _plan(found[1], linear=False)
+    plan = _plan_stages(found[1], linear=False)
+    # one layer is a supported Resize already
     if plan is None or max(map(len, plan)) < 2:
         return
     new = yield (node,)
@@ -636,17 +644,17 @@ def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a linear Resize that takes more than one layer.
     """
-    found = grown(graph, node)
-    if found is None or repeated(found[1]):
+    found = read_growth(graph, node)
+    if found is None or only_repeats(found[1]):
         return
-    plan = _plan(found[1], linear=True)
+    plan = _plan_stages(found[1], linear=True)
     if plan is None or all([stage.kind for stage in part] in ([], ["linear"]) for part in plan):
         return
     new = yield (node,)
     _write_at(graph, node, new, plan)
 
 
-def _plan(
+def _plan_stages(
     sides: tuple[Growth, Growth], *, linear: bool
 ) -> tuple[list[GrowthStage], list[GrowthStage]] | None:
     down, across = (stages(side, linear=linear) for side in sides)
@@ -692,16 +700,16 @@ def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:
     At a Resize of H and W that no DLA layer supports.
     """
     made = resizing(graph, node)
-    if made is None or not made.image or _native(made):
+    if made is None or not made.image or _fits_dla(made):
         return
-    sides = [axis for axis in made.axes[2:] if not _same(axis)]
+    sides = [axis for axis in made.axes[2:] if not _keeps_axis(axis)]
     if not sides or max(axis.size * axis.out for axis in sides) > _MOST:
         return
-    if not all(steady(made, axis) for axis in sides):
+    if not all(is_exact_in_float32(made, axis) for axis in sides):
         return
     new = yield (node,)
     source, output = node.inputs[0], node.outputs[0]
-    down, across = (not _same(axis) for axis in made.axes[2:])
+    down, across = (not _keeps_axis(axis) for axis in made.axes[2:])
     if down:
         turned = new.node("Transpose", [source], perm=_TO_H)
         source = _product(new, node, turned, _matrix(made, made.axes[2]), node.name)
@@ -715,23 +723,24 @@ def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Transpose", [source], output=output, name=_end(node), perm=perm)
 
 
-def _native(made: Resizing) -> bool:
+def _fits_dla(made: Resizing) -> bool:
     """Returns True if the DLA supports it: whole factors within the limits, allowed modes."""
     factors = [axis.factor for axis in made.axes[2:]]
     words = (made.coordinates, made.rounding)
     nearest = made.mode == "nearest" and words in _NEAREST
-    linear = made.mode == "linear" and made.coordinates in _LINEAR_MODES
+    linear = made.mode == "linear" and made.coordinates in _LINEAR
     _, most = rule_range("resize.nearest_scale" if nearest else "resize.linear_scale")
     return (nearest or linear) and min(factors) >= 1 and max(factors) <= most
 
 
-def _same(axis: ResizeAxis) -> bool:
+def _keeps_axis(axis: ResizeAxis) -> bool:
     return axis.scale == 1 and axis.out == axis.size
 
 
 def _matrix(made: Resizing, axis: ResizeAxis) -> np.ndarray:
     index, weight = rows(made, axis)
     matrix = np.zeros((axis.out, axis.size))
+    # clamped taps at a border have the same index, and plain assignment would keep the last only
     np.add.at(matrix, (np.arange(axis.out)[:, None], index), weight)
     return matrix
 

@@ -15,7 +15,7 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     find_runs,
-    four,
+    four_dimensions,
     pick,
     pick_channels,
     reshape,
@@ -48,22 +48,23 @@ def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None
         return None
     value = graph.value(node.inputs[1])
     assert value is not None
+    # the indices at the first place of the other axes
     line = value[tuple(slice(None) if at == axis else slice(1) for at in range(len(shape)))]
     if not (value == line).all():
         return None
     return axis, [int(index) % shape[axis] for index in line.ravel()]
 
 
-def readable(graph: RewriteGraph, node: Node) -> bool:
+def gathers_activation(graph: RewriteGraph, node: Node) -> bool:
     """Returns True if a node gathers from a floating-point activation at constant indices."""
     data = node.inputs[0]
     fixed = graph.constant(node.inputs[1]) and not graph.constant(data)
     return fixed and graph.floats(data) and graph.rank(data) > 1 and 0 not in graph.shape(data)
 
 
-def gathered(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
+def read_gather(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
     """Returns axis and indices of a Gather along any axis except the batch; else None."""
-    if not readable(graph, node):
+    if not gathers_activation(graph, node):
         return None
     shape = graph.shape(node.inputs[0])
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -101,7 +102,7 @@ def gather(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Gather at a list of constant indices, not along the batch.
     """
-    found = gathered(graph, node)
+    found = read_gather(graph, node)
     if found is None or not found[0]:
         return
     plain = graph.rank(node.inputs[0]) == 4 and graph.rank(node.inputs[1]) == 1
@@ -120,10 +121,11 @@ def gather_shaped(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a Gather at a constant index, or of another rank than 4.
     """
-    found = gathered(graph, node)
+    found = read_gather(graph, node)
     if found is None:
         return
     axis, picks = found
+    # the DLA does not slice batches; of a batch of 1, the only sample is a reshape
     if axis == 0 and (graph.shape(node.inputs[0])[0] != 1 or len(picks) != 1):
         return
     plain = axis and graph.rank(node.inputs[0]) == 4 and graph.rank(node.inputs[1]) == 1
@@ -140,7 +142,7 @@ class ScatterPlace(NamedTuple):
     picks: list[int]
 
 
-def writable(graph: RewriteGraph, node: Node) -> bool:
+def scatters_activation(graph: RewriteGraph, node: Node) -> bool:
     """Returns True if a node scatters floating-point activations to constant indices."""
     data, indices, updates = node.inputs
     return (
@@ -156,13 +158,14 @@ def writable(graph: RewriteGraph, node: Node) -> bool:
 
 def scatter(graph: RewriteGraph, node: Node, place: ScatterPlace) -> Replacement:
     """Writes the remaining data and the updates; does not apply if an index is repeated."""
+    # ONNX leaves open which of several updates at one index wins, and "add" needs their sum
     if len(set(place.picks)) != len(place.picks):
         return
     new = yield (node,)
     data, _, updates = node.inputs
     output = node.outputs[0]
     shape = graph.shape(data)
-    wide, axis = four(shape, place.axis)
+    wide, axis = four_dimensions(shape, place.axis)
     written = (*wide[:axis], len(place.picks), *wide[axis + 1 :])
     adds = node.attrs.get("reduction", "none") == "add"
     changed = wide != shape
@@ -197,6 +200,7 @@ def _scatter(
     """Writes ``updates`` over, or onto, the channels ``picks`` of ``data``."""
     channels = shape[1]
     ranges = find_runs(picks)
+    # a concatenated constant would be a layer on the GPU
     if len(ranges) == 1 and not adds and not any(fixed):
         start, end = ranges[0]
         left = [(0, start)] if start else []
@@ -232,6 +236,6 @@ def scatter_elements(graph: RewriteGraph, node: Node) -> Replacement:
 
     At a ScatterElements that writes whole channels, rows or columns.
     """
-    picks = picks_along(graph, node) if writable(graph, node) else None
+    picks = picks_along(graph, node) if scatters_activation(graph, node) else None
     if picks:
         yield from scatter(graph, node, ScatterPlace(*picks))

@@ -142,6 +142,7 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
     """
     first = graph.producer(node.inputs[0])
     before = first is not None and first.op in RESHAPES and not first.domain
+    # with other readers the reshape must stay, and the DLA lacks it
     before = before and graph.only_reader(node.inputs[0]) is node
     nodes = (node, first) if before and first is not None else (node,)
     source = nodes[-1].inputs[0]
@@ -153,8 +154,10 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
     reshaped = before
     while last is not None and len(steps) < _MOST_TRANSPOSES:
         middle = graph.shape(last.inputs[0])
+        # ONNX: without perm the dimensions are reversed
         steps.append((middle, last.attrs.get("perm") or list(reversed(range(len(middle))))))
         reader = graph.only_reader(last.outputs[0])
+        # without a reshape whole dimensions move, no blocks
         if reshaped and graph.rank(last.outputs[0]) == 4:
             found.append((nodes, len(steps), last.outputs[0]))
         if reader is None or reader.op not in RESHAPES or reader.inputs[0] != last.outputs[0]:
@@ -167,6 +170,7 @@ def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
             nodes = (*nodes, last)
         else:
             last = None
+    # the whole move first: a part of it leaves reshapes that the DLA lacks
     for chain, count, output in reversed(found):
         move = trace_blocks(graph.shape(source), steps[:count], graph.shape(output))
         if move is not None:
@@ -207,6 +211,7 @@ def _trace_cached(
             new = range(len(sizes), len(sizes) + len(inner))
             sizes.update(zip(new, inner, strict=True))
             for order in (ordered, reached):
+                # both orders list every atom, so the new atoms replace it in both
                 at = order.index(atom)
                 order[at : at + 1] = new
         return atom_dimensions([sizes[atom] for atom in reached], shape)
@@ -272,6 +277,7 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
             strides=kernel,
             output=output if last else "",
         )
+        # the pixel's place in the block just made is now part of its channel
         taps = [
             ((channel * rows + i % rows) * columns + j % columns, i // rows, j // columns)
             for channel, i, j in taps
@@ -335,6 +341,7 @@ def depth_to_space(graph: RewriteGraph, node: Node) -> Replacement:
     else:
         batch, channels, height, width = graph.shape(node.inputs[0])
         block = node.attrs["blocksize"]
+        # ONNX: in DCR the block's places are the outer part of C, in CRD the inner part
         parts, perm = (block, block, channels // block**2), (0, 3, 4, 1, 5, 2)
         if node.attrs.get("mode", "DCR") == "CRD":
             parts, perm = (channels // block**2, block, block), (0, 1, 4, 2, 5, 3)
@@ -413,13 +420,16 @@ def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
     if node.op == "Conv":
         shape = graph.shape(node.inputs[1]) if data == [0] else ()
         depthwise = node.attrs.get("group", 1) == channels and shape[:2] == (channels, 1)
+        # one channel and one group is both; ``mixes_channels`` takes it
         return Channelwise(0, {1: 0, 2: 0}) if depthwise and channels > 1 else None
     if node.op not in _WITH_CONSTANT or len(node.inputs) != 2:
         return None
     other = 1 - data[0]
     shape = graph.shape(node.inputs[other])
+    # a constant that enlarges the activation
     if graph.shape(node.outputs[0]) != graph.shape(node.inputs[data[0]]):
         return None
+    # constants broadcast from the last dimension: C is the third from the end
     axis = len(shape) - 3
     has_channels = axis >= 0 and shape[axis] != 1
     return Channelwise(data[0], {other: axis} if has_channels else {})
@@ -427,14 +437,7 @@ def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
 
 def mixes_channels(graph: RewriteGraph, node: Node) -> bool:
     """Returns True if a node is an ungrouped 2-D convolution with constant weights."""
-    return (
-        node.op == "Conv"
-        and not node.domain
-        and node.attrs.get("group", 1) == 1
-        and graph.rank(node.inputs[0]) == 4
-        and all(graph.constant(name) for name in node.inputs[1:] if name)
-        and not graph.constant(node.inputs[0])
-    )
+    return node.attrs.get("group", 1) == 1 and _mixes_in_groups(graph, node)
 
 
 def chain_before(graph: RewriteGraph, tensor: str, ends: Ends) -> tuple[Node, ...] | None:
@@ -495,6 +498,7 @@ def write_chain(
     """Writes a chain again; ``at_end`` is the channel axis of its convolution's constants."""
     for node in chain:
         parts = channelwise(graph, node)
+        # the convolution at the chain's end is not channelwise
         data, axes = (0, at_end) if parts is None else (parts.data, parts.axes)
         inputs = list(node.inputs)
         for position, axis in axes.items():
@@ -526,6 +530,7 @@ def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
     if found is None:
         return
     nodes, (source, output, picks) = found
+    # before first: there is one chain, after the shuffle one for each reader
     chain = chain_before(graph, source, mixes_channels)
     chains = None if chain is not None else chains_after(graph, output, mixes_channels)
     if chain is not None:
@@ -591,10 +596,10 @@ def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
     if picks is None:
         return
     ways = []
-    chain = chain_before(graph, node.inputs[0], _convolution)
+    chain = chain_before(graph, node.inputs[0], _mixes_in_groups)
     if chain is not None:
         ways.append(_PermutedChains(picks, (chain,), before=True))
-    chains = chains_after(graph, node.outputs[0], _convolution)
+    chains = chains_after(graph, node.outputs[0], _mixes_in_groups)
     if chains is not None:
         ways.append(_PermutedChains(picks, chains, before=False))
     if not ways:
@@ -606,6 +611,7 @@ def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
         (chain,) = best.chains
         dense = _ungrouped(graph, new, chain[0])
         source, target, at_end = chain[0].inputs[0], node.outputs[0], {1: 0, 2: 0}
+        # ``dense`` itself is not written yet: the chain writes it in its new order
         write_chain(graph, (dense, *chain[1:]), new, order, source, target, at_end)
         return
     inverse = sorted(range(len(picks)), key=picks.__getitem__)
@@ -621,7 +627,8 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
 
     Checks only weights that a rewrite added.
     """
-    brought = graph.fixed(node.inputs[1]) if len(node.inputs) == 2 else None
+    # weights of the model may be large, and a refit changes them
+    brought = graph.added_constant(node.inputs[1]) if len(node.inputs) == 2 else None
     if brought is None or graph.rank(node.inputs[0]) != 4:
         return None
     weight = brought.value
@@ -632,11 +639,12 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
         return None
     per_group = maps // node.attrs.get("group", 1)
     inner = weight.reshape(maps, depth).argmax(axis=1)
+    # an index within a group, plus the group's first channel
     picks = tuple(int(c) + k // per_group * depth for k, c in enumerate(inner))
     return picks if sorted(picks) == list(range(maps)) else None
 
 
-def _convolution(graph: RewriteGraph, node: Node) -> bool:
+def _mixes_in_groups(graph: RewriteGraph, node: Node) -> bool:
     """Returns True if a node is a 2-D convolution with constant weights that mixes channels."""
     return (
         node.op == "Conv"
@@ -667,6 +675,7 @@ def _ungrouped(graph: RewriteGraph, new: Writer, node: Node) -> Node:
     new.check_size(maps, groups, depth)
     blocks = np.kron(np.eye(groups), np.ones((maps // groups, depth)))
     mask = new.constant(blocks[:, :, None, None], like=node.inputs[1], role="blocks")
+    # every group's weights at every group's channels; the mask keeps those at their own
     tiled = new.node("Tile", [node.inputs[1], new.constant([1, groups, 1, 1], role="repeats")])
     weight = new.node("Mul", [tiled, mask])
     attrs = {key: value for key, value in node.attrs.items() if key != "group"}

@@ -17,12 +17,12 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import (
     Tap,
     factors,
-    four,
+    four_dimensions,
     pick,
     reshape,
     select_taps,
-    stepped,
     to_channels,
+    write_stepped_slice,
 )
 
 # start, count and step along one axis
@@ -53,6 +53,7 @@ def read_slice(graph: RewriteGraph, node: Node) -> list[Span] | None:
     spans = [(0, size, 1) for size in shape]
     for start, axis, step in zip(starts, axes, steps, strict=True):
         size = shape[axis]
+        # ONNX clamps starts to the tensor, and a negative start counts from the end
         inside = start + size if start < 0 else start
         first = min(max(inside, 0), size if step > 0 else size - 1)
         # a single element has no step
@@ -133,7 +134,7 @@ def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     places = {axis: span for axis, span in enumerate(spans) if axis}
     shape = graph.shape(node.inputs[0])
-    stepped(new, node.inputs[0], shape, places, output=node.outputs[0])
+    write_stepped_slice(new, node.inputs[0], shape, places, output=node.outputs[0])
 
 
 @rewrite(
@@ -177,8 +178,9 @@ def slice_4d(graph: RewriteGraph, node: Node) -> Replacement:
     if not used or (len(used) > 1 and len(shape) > 4):
         return
     new = yield (node,)
-    wide = four(shape, min(used))[0]
-    places = {four(shape, axis)[1]: span for axis, span in used.items()}
+    # with up to four dimensions all axes keep their places; beyond, only one axis is sliced
+    wide = four_dimensions(shape, min(used))[0]
+    places = {four_dimensions(shape, axis)[1]: span for axis, span in used.items()}
     part = write_slice(new, reshape(new, node.inputs[0], wide), places)
     reshape(new, part, graph.shape(node.outputs[0]), output=node.outputs[0])
 
@@ -201,7 +203,7 @@ def split_4d(graph: RewriteGraph, node: Node) -> Replacement:
     if not (axis and not graph.constant(node.inputs[0])):
         return
     new = yield (node,)
-    wide, place = four(graph.shape(node.inputs[0]), axis)
+    wide, place = four_dimensions(graph.shape(node.inputs[0]), axis)
     sizes = new.constant([graph.shape(name)[axis] for name in node.outputs], role="sizes")
     source = reshape(new, node.inputs[0], wide)
     blank = [""] * len(node.outputs)
@@ -234,6 +236,7 @@ def focus(graph: RewriteGraph, node: Node) -> Replacement:
         readers = graph.readers(node.outputs[0])
         if not readers:
             return
+        # from a Slice as well: ``strided-slice`` would take it before the Concat is reached
         node = readers[0]
     parts = node.inputs
     if node.op != "Concat" or node.domain:
@@ -242,12 +245,15 @@ def focus(graph: RewriteGraph, node: Node) -> Replacement:
         return
     if not graph.floats(node.outputs[0]) or not 1 < len(parts) <= _MOST_PARTS:
         return
+    # slices of slices: the common source may be above the nearest
     walks = [{tensor: (spans, nodes) for tensor, spans, nodes in _up(graph, p)} for p in parts]
+    # nearest first, so that shared slices above stay as they are
     source = next((t for t in walks[0] if all(t in walk for walk in walks)), None)
     if source is None:
         return
     slices = {item.name: item for walk in walks for item in walk[source][1]}
     nodes = (node, *slices.values())
+    # with another reader a slice stays on the GPU anyway
     if not all(graph.inner(item.outputs[0], nodes) for item in slices.values()):
         return
     spans = [walk[source][0] for walk in walks]
@@ -298,6 +304,7 @@ def _kernel(spans: Sequence[Sequence[Span]]) -> tuple[int, int]:
 
 
 def _fits(shape: Sequence[int], spans: Sequence[Sequence[Span]]) -> bool:
+    # a convolution keeps the batch, and cannot read backwards
     if any(part[0] != (0, shape[0], 1) or min(part[2][2], part[3][2]) < 1 for part in spans):
         return False
     steps = [_step(spans, axis) for axis in (2, 3)]
@@ -305,6 +312,7 @@ def _fits(shape: Sequence[int], spans: Sequence[Sequence[Span]]) -> bool:
         return False
     kernel = _kernel(spans)
     for axis, step, side in zip((2, 3), steps, kernel, strict=True):
+        # the convolution's outputs along this axis must be the slices' elements
         made = (shape[axis] - side) // step + 1
         same = all(part[axis][1:] in {(made, step), (1, 1)} for part in spans)
         if side > rule_range("convolution.kernel")[1] or not same:
@@ -347,6 +355,7 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     if rest > rule_range("convolution.padding")[1]:
         return
     new = yield (node,)
+    # begin: the part's place along the axis
     total, begin = "", 0
     for index, name in enumerate(node.inputs):
         # pads of `rest` on both sides; the position of the 1 in the kernel moves the part
@@ -386,6 +395,7 @@ def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
     if not axis:
         return
     new = yield (node,)
+    # a tensor that is joined twice is transposed once
     parts = dict.fromkeys(node.inputs)
     turned = {name: to_channels(new, name, axis) for name in parts}
     joined = new.node("Concat", [turned[name] for name in node.inputs], name=node.name, axis=1)
@@ -418,6 +428,7 @@ def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
     constants: list[str] = []
     count = 0
     parts = zip(node.inputs, fixed, strict=True)
+    # neighbours of one kind share a range of channels
     for is_fixed, run in groupby(parts, key=lambda part: part[1]):
         names = [name for name, _ in run]
         channels = sum(graph.shape(name)[1] for name in names)
@@ -529,6 +540,7 @@ def repeat(graph: RewriteGraph, node: Node) -> Replacement:
             return
     new = yield (node,)
     output, shape = node.outputs[0], list(before)
+    # a nearest resize repeats each element, Tile the whole side: equal only for a side of 1
     tiled = [axis for axis in (1, 2, 3) if times[axis] > 1 and (axis == 1 or shape[axis] > 1)]
     grown = [axis for axis in (2, 3) if times[axis] > 1 and axis not in tiled]
     for axis in tiled:

@@ -20,7 +20,6 @@ from edgekit.rewriting.rules.reshapes import (
     SINGLE,
     Carried,
     Operand,
-    again,
     is_reshape,
     moves_ones,
     parameters,
@@ -28,6 +27,7 @@ from edgekit.rewriting.rules.reshapes import (
     reduced_axes,
     reduces_by_input,
     write,
+    write_needed,
 )
 
 # batch and channels come before the axes of an image
@@ -36,7 +36,7 @@ _LED = 2
 _Found: TypeAlias = tuple[tuple[Operand, ...], Attributes, set[int]]
 _ARG = ("ArgMax", "ArgMin")
 _AXES = ("Pad", "Slice", "Split", "Tile", "Resize", "Gather")
-#: All operators that :func:`turned` supports.
+#: All operators that :func:`without_transpose` supports.
 TURNED = (
     *SINGLE,
     *BROADCASTING,
@@ -82,11 +82,11 @@ def with_axes(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found 
         times = graph.ints(node.inputs[1])
         if times is None:
             return None
-        return (Operand(numbers=_back(times, perm)),), {}, set()
+        return (Operand(numbers=_by_source_axis(times, perm)),), {}, set()
     return _resize(graph, node, perm)
 
 
-def _back(values: list[int], perm: tuple[int, ...]) -> tuple[int, ...]:
+def _by_source_axis(values: list[int], perm: tuple[int, ...]) -> tuple[int, ...]:
     found = [0] * len(perm)
     for axis, value in enumerate(values):
         found[perm[axis]] = value
@@ -96,6 +96,7 @@ def _back(values: list[int], perm: tuple[int, ...]) -> tuple[int, ...]:
 def _gather(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
     axis = perm[node.attrs.get("axis", 0)]
     rank = graph.rank(node.inputs[1])
+    # several index axes in place of one: the permutation after it is not ``perm`` any more
     if rank > 1:
         return None
     attrs = {**node.attrs, "axis": axis}
@@ -116,6 +117,7 @@ def _pad(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | Non
 
 
 def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
+    # a region of interest lists all axes in order, too
     if node.input(1) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
     # only height and width of images: no runtime resizes other axes in every mode
@@ -129,7 +131,7 @@ def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | 
         sizes = graph.ints(node.inputs[3])
         if sizes is None:
             return None
-        return (Operand(), Operand(), Operand(numbers=_back(sizes, perm))), attrs, set()
+        return (Operand(), Operand(), Operand(numbers=_by_source_axis(sizes, perm))), attrs, set()
     scales = graph.value(node.inputs[2])
     if scales is None:
         return None
@@ -151,7 +153,7 @@ def _resized(graph: RewriteGraph, node: Node) -> set[int]:
     return found
 
 
-def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
+def without_transpose(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
     """Returns ``node``, which reads a tensor transposed by ``perm``, without the transposition.
 
     None if it reads another activation that is not transposed in the same way, or if the operation
@@ -169,6 +171,7 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
     if node.op in ALONG:
         axis = perm[node.attrs.get("axis", -1)]
         return Carried((data,), {**node.attrs, "axis": axis}, passed, perm)
+    # its vectors are by channel, the second dimension
     if node.op == "BatchNormalization" and perm[:2] == (0, 1):
         if node.attrs.get("training_mode") or any(node.outputs[1:]):
             return None
@@ -178,7 +181,7 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
     if node.op in _ARG:
         axis = perm[node.attrs.get("axis", 0)]
         keeps = bool(node.attrs.get("keepdims", 1))
-        after = perm if keeps else _left(perm, {axis})
+        after = perm if keeps else _remaining_permutation(perm, {axis})
         return Carried((data,), {**node.attrs, "axis": axis}, passed, after)
     if node.op not in _AXES:
         return None
@@ -186,11 +189,12 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
     if found is None:
         return None
     rest, attrs, gone = found
-    return Carried((data, *rest), attrs, passed, _left(perm, gone))
+    return Carried((data, *rest), attrs, passed, _remaining_permutation(perm, gone))
 
 
 def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
     """Returns an operation that treats all its operands alike; None if it has no such form."""
+    # broadcasting adds leading dimensions, which ``perm`` does not have
     if graph.rank(node.outputs[0]) != len(perm):
         return None
     operands: list[Operand] = []
@@ -200,7 +204,7 @@ def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried 
     # a sum of an input and its own transposition would turn endlessly
     fed = frozenset() if plain & set(graph.inputs) else frozenset(graph.inputs)
     for name in node.inputs:
-        found = _other(graph, name, perm, fed, scalars=node.op != "Concat")
+        found = _operand_before(graph, name, perm, fed, scalars=node.op != "Concat")
         if found is None:
             return None
         operands.append(found[0])
@@ -214,11 +218,12 @@ def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried 
     return Carried(tuple(operands), attrs, tuple(passed.values()), perm)
 
 
-def _other(
+def _operand_before(
     graph: RewriteGraph, name: str, perm: tuple[int, ...], fed: frozenset[str], *, scalars: bool
 ) -> tuple[Operand, tuple[Node, ...]] | None:
     """Returns an operand before the transposition, with its transposition; None if impossible."""
     shape = graph.shape(name)
+    # one element broadcasts in any order
     if scalars and all(side == 1 for side in shape) and (len(shape) < 2 or graph.constant(name)):
         return Operand(name), ()
     if len(shape) > len(perm):
@@ -232,11 +237,13 @@ def _other(
         if _transposes(graph, reader, back):
             return Operand(reader.outputs[0]), (reader,)
     wide = (*(1,) * (len(perm) - len(shape)), *shape)
+    # a reshape, which moves no data
     if moves_ones(wide, back):
         target = tuple(wide[i] for i in back)
         return Operand(name, target if target != shape else None), ()
     if not graph.constant(name):
         return None
+    # a constant is transposed by a recipe, once
     return Operand(name, wide if wide != shape else None, back), ()
 
 
@@ -252,13 +259,13 @@ def _reduction(
         return None
     keeps = node.attrs.get("keepdims", 1)
     there = tuple(sorted(perm[axis] for axis in axes))
-    after = perm if keeps else _left(perm, set(there))
+    after = perm if keeps else _remaining_permutation(perm, set(there))
     if reduces_by_input(node.op, graph.opset):
         return Carried((data, Operand(numbers=there)), {"keepdims": keeps}, passed, after)
     return Carried((data,), {"keepdims": keeps, "axes": list(there)}, passed, after)
 
 
-def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
+def _remaining_permutation(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
     """Returns the permutation of the remaining dimensions."""
     remaining = [i for i in perm if i not in gone]
     return tuple(sorted(remaining).index(i) for i in remaining)
@@ -283,7 +290,7 @@ def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
     if first is None or first.op != "Transpose" or first.domain:
         return
     new = yield (node, first)
-    again(graph, new, (first,), (node,))
+    write_needed(graph, new, (first,), (node,))
     before, after = permutation(graph, first), permutation(graph, node)
     perm = [before[i] for i in after]
     new.node("Transpose", [first.inputs[0]], output=node.outputs[0], perm=perm)
@@ -314,7 +321,7 @@ def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
         made = graph.producer(name)
         if made is None or made.op != "Transpose" or made.domain:
             continue
-        there = turned(graph, node, permutation(graph, made))
+        there = without_transpose(graph, node, permutation(graph, made))
         if there is not None:
             break
     else:
@@ -322,13 +329,15 @@ def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
     passed, perm = there.passed, there.perm
     assert perm is not None
     new = yield (node, *passed)
-    again(graph, new, passed, (node,), there)
+    write_needed(graph, new, passed, (node,), there)
+    # the moved axes are gone (a reduction): no transposition is left
     if perm == tuple(range(len(perm))):
         write(new, node, there, list(node.outputs))
         return
     results = write(new, node, there, [""] * len(node.outputs))
     gone = [item.name for item in passed if graph.inner(item.outputs[0], (node,))]
     for plain, old in zip(results, node.outputs, strict=True):
+        # the transposition moves, so it keeps its name
         name = gone.pop() if gone else f"{node.name}:transpose"
         new.node("Transpose", [plain], output=old, name=name, perm=list(perm))
 
@@ -377,6 +386,7 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     perm, read = permutation(graph, made), graph.shape(node.inputs[0])
     data = graph.shape(made.outputs[0])
     depth = math.prod(data[1:])
+    # the sum is within a sample
     if perm[0] != 0 or read[0] != data[0]:
         return
     flat = read[1] == depth
@@ -390,16 +400,19 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     product = _Product(read if flat else None, depth_first, back)
     passed = (flatten, made) if flatten else (made,)
     new = yield (node, *passed)
+    # the transposition is still needed if the reshape after it stays
     removable = (node, passed[0]) if graph.inner(passed[0].outputs[0], (node,)) else (node,)
     for item in reversed(passed):
-        again(graph, new, (item,), removable)
+        write_needed(graph, new, (item,), removable)
     attrs = dict(node.attrs)
-    weights = _turned(graph, new, weights, graph.shape(made.outputs[0]), product)
+    weights = _transpose_weights(graph, new, weights, graph.shape(made.outputs[0]), product)
     source = made.inputs[0]
     if product.flat is not None:
         source = reshape(new, source, product.flat)
     elif node.op == "Conv":
         attrs["kernel_shape"] = list(graph.shape(source)[2:])
+        # the window is the whole tensor: these have no effect, but strides and dilations are in the
+        # old order of axes
         attrs.pop("auto_pad", None)
         attrs.pop("strides", None)
         attrs.pop("dilations", None)
@@ -422,7 +435,7 @@ def _covers(graph: RewriteGraph, node: Node) -> bool:
     return plain and spatial == window and all(k == 1 or d == 1 for k, d in spread)
 
 
-def _turned(
+def _transpose_weights(
     graph: RewriteGraph, new: Writer, weights: str, data: tuple[int, ...], product: _Product
 ) -> str:
     """Writes a recipe for the weights in the order before the transposition."""

@@ -20,6 +20,7 @@ from edgekit.dla.rules import rule_range
 from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
+from edgekit.rewriting.rules.reshapes import reduced_axes
 from edgekit_device.protocol.codec import document
 
 # a longer cascade is not faster than a reduction on the GPU
@@ -27,9 +28,6 @@ MOST_STAGES = 5
 _IMAGE = (2, 3)
 _RANK = 4
 _ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
-# opset from which the axes are an input
-_AXES_INPUT = {"ReduceSum": 13}
-_AXES_INPUT_OTHERS = 18
 
 
 class PoolStage(NamedTuple):
@@ -127,6 +125,7 @@ def _averages(
         return None
     best = None
     for first, *rest in _average_splits(size, stride, before, after):
+        # only a shorter cascade than the best so far is worth a search
         left = len(best) - 2 if best else most - 1
         if left < 1:
             break
@@ -141,9 +140,12 @@ def _average_splits(
 ) -> Iterator[tuple[PoolStage, int, int, int, int]]:
     """Yields a first pool, and size, stride and padding of the remaining window."""
     for a in range(rule_range("pooling.window")[1], 1, -1):
+        # windows of a that do not overlap: the larger stride and the padding must fall on their
+        # borders
         if size % a == 0 and stride % a == 0:
             first = PoolStage(a, a, before % a, after % a)
             yield first, size // a, stride // a, before // a, after // a
+    # the rest of the stride drops results by a pool of window 1
     for d in _parts(stride, rule_range("pooling.stride")[1]):
         if fits(size, d, before, after):
             yield PoolStage(size, d, before, after), 1, stride // d, 0, 0
@@ -187,11 +189,13 @@ def mixed_stages(axis: PoolAxis) -> tuple[tuple[PoolStage, ...], float] | None:
     if axis.dilation != 1:
         return None
     candidates = []
+    # a window to both ends may have more zeros: its sum stays, only the divisor grows
     for more in range(rule_range("pooling.padding")[1] + 1) if not axis.stride else (0,):
         before, after = axis.before + more // 2, axis.after + more - more // 2
         longer = replace(axis, size=axis.size + more, before=before, after=after)
         found = _pools_and_conv(longer, MOST_STAGES)
         if found:
+            # fewest layers first, then a small kernel, even and little padding
             large = found[-1].size > rule_range("pooling.window")[1]
             candidates.append(((len(found), large, more % 2, more), longer.size, found))
     if not candidates:
@@ -235,6 +239,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
     if axis.dilation == 1:
         return _fewest(axis.size, axis.stride, axis.before, axis.after)
     d, last = axis.dilation, axis.length - 1
+    # else the window's elements are not multiples of d from element 0 on
     if axis.before % d or axis.stride % d or d > rule_range("pooling.stride")[1]:
         return None
     # elements at multiples of d are left
@@ -245,6 +250,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
 
 @cache
 def _fewest(size: int, stride: int, before: int, after: int) -> tuple[PoolStage, ...] | None:
+    # by length, so that the first cascade found is a shortest
     for most in range(1, MOST_STAGES + 1):
         # a single window that reaches to the end may reach further
         for more in (0, *range(1, rule_range("pooling.padding")[1] + 1)) if not stride else (0,):
@@ -267,6 +273,7 @@ def _maxima(
             continue
         for a in range(rule_range("pooling.window")[1], 0, -1):
             b, left = divmod(size - a, d)
+            # windows of a at a distance over a leave gaps; a pool of 1 at stride 1 does nothing
             if left or b < 0 or (b and d > a) or (d == 1 and a == 1):
                 continue
             (first, first_rest), (last, last_rest) = (
@@ -287,6 +294,7 @@ def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
     in neighbouring windows, too.
     """
     own = min(pad, a - 1, rule_range("pooling.padding")[1])
+    # padding is omitted in whole strides
     own -= (own - pad) % d
     return own, (pad - own) // d
 
@@ -357,6 +365,7 @@ def read_pool(graph: RewriteGraph, node: Node) -> PoolNode | None:
         before, declared = given.pads[at], given.pads[at + 2]
         span = (size - 1) * dilation + 1
         after = (counts[at] - 1) * stride + span - before - sizes[at]
+        # runtimes disagree on windows entirely in the padding
         if not (0 <= before < span and declared >= 0 and after < span):
             return None
         if counts[at] == 1 and after >= 0:
@@ -385,7 +394,7 @@ def read_pool(graph: RewriteGraph, node: Node) -> PoolNode | None:
     return PoolNode(axes[0], axes[1], any(given.pads), within)
 
 
-def whole(length: int) -> PoolAxis:
+def whole_axis(length: int) -> PoolAxis:
     """Returns a window over a whole axis."""
     return PoolAxis(length, 1, length)
 
@@ -415,7 +424,7 @@ class Reduction(NamedTuple):
 
     def _axis(self, axis: int) -> PoolAxis:
         length = self.shape[axis]
-        return whole(length) if axis in self.axes else PoolAxis(length, length, 1, 1)
+        return whole_axis(length) if axis in self.axes else PoolAxis(length, length, 1, 1)
 
     def reshape(self) -> list[RowNode]:
         """Returns the reshape that drops reduced dimensions, if the node drops them."""
@@ -436,22 +445,12 @@ def read_reduction(graph: RewriteGraph, node: Node) -> Reduction | None:
     if not graph.floats(source) or graph.rank(source) != _RANK:
         return None
     shape = graph.shape(source)
-    axes = _axes(graph, node)
+    axes = _IMAGE if node.op.startswith("Global") else reduced_axes(graph, node)
+    # the DLA's layers do not mix samples
     if axes is None or 0 in shape or (0 in axes and shape[0] != 1):
         return None
     wide = tuple(axis for axis in axes if shape[axis] != 1)
     return Reduction(shape, wide, graph.shape(node.outputs[0]))
-
-
-def _axes(graph: RewriteGraph, node: Node) -> list[int] | None:
-    if node.op.startswith("Global"):
-        return list(range(2, _RANK))
-    axes: list[int] | None = list(node.attrs.get("axes", ()))
-    if graph.opset >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
-        axes = graph.ints(node.input(1)) if node.input(1) else []
-    if axes is None or (not axes and node.attrs.get("noop_with_empty_axes", 0)):
-        return None
-    return sorted({axis % _RANK for axis in axes}) if axes else list(range(_RANK))
 
 
 _Both = tuple[PoolStage, PoolStage]
@@ -462,7 +461,7 @@ def maximum_parts(height: PoolAxis, width: PoolAxis) -> list[RowNode] | None:
     down, across = max_stages(height), max_stages(width)
     if not (down and across):
         return None
-    return [_pool("MaxPool", both) for both in _side_by_side(down, across)]
+    return [_pool("MaxPool", both) for both in _zip_stages(down, across)]
 
 
 def average_parts(
@@ -476,7 +475,7 @@ def average_parts(
     """
     down, across = pool_stages(height), pool_stages(width)
     if down and across:
-        parts = [_pool("AveragePool", both) for both in _side_by_side(down, across)]
+        parts = [_pool("AveragePool", both) for both in _zip_stages(down, across)]
         return parts + ([] if gain == 1 else [RowNode("Mul", (gain,))])
     return _with_convolutions(height, width, channels, gain)
 
@@ -497,35 +496,41 @@ def sum_parts(height: PoolAxis, width: PoolAxis, channels: int) -> list[RowNode]
 def _with_convolutions(
     height: PoolAxis, width: PoolAxis, channels: int, gain: float, *, whole_sum: bool = False
 ) -> list[RowNode] | None:
+    # depthwise convolutions have a group for each channel
     if channels > rule_range("convolution.groups")[1]:
         return None
     tries: list[tuple[Sequence[_Both], float]] = []
     mixed = mixed_stages(height), mixed_stages(width)
     if mixed[0] and mixed[1]:
         (down, more_down), (across, more_across) = mixed[0], mixed[1]
-        tries.append((_together(down, across), more_down * more_across))
-        tries.append((_apart(down, across), more_down * more_across))
+        tries.append((_pair_stages(down, across), more_down * more_across))
+        tries.append((_width_then_height(down, across), more_down * more_across))
     direct = conv_stages(height), conv_stages(width)
     if direct[0] and direct[1]:
-        alone = [(_together(direct[0], direct[1]), 1.0), (_apart(direct[0], direct[1]), 1.0)]
+        alone = [
+            (_pair_stages(direct[0], direct[1]), 1.0),
+            (_width_then_height(direct[0], direct[1]), 1.0),
+        ]
+        # a sum through averages loses digits of small values in INT8
         tries = [*alone, *tries] if whole_sum else [*tries, *alone]
+    # in the order of preference, by what fits the convolution buffer
     for stages, factor in tries:
         if _in_buffer(stages, height.length, width.length, channels):
             return _pool_parts(stages, channels, gain * factor)
     return None
 
 
-def _together(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+def _pair_stages(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
     """Returns the stages of both axes paired, with the convolutions combined."""
     i, j = _conv_at(down), _conv_at(across)
     before, after = (
-        _side_by_side(down[:i], across[:j]),
-        _side_by_side(down[i + 1 :], across[j + 1 :]),
+        _zip_stages(down[:i], across[:j]),
+        _zip_stages(down[i + 1 :], across[j + 1 :]),
     )
     return [*before, (down[i], across[j]), *after]
 
 
-def _side_by_side(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+def _zip_stages(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
     return list(zip_longest(down, across, fillvalue=IDENTITY))
 
 
@@ -533,7 +538,7 @@ def _conv_at(stages: Sequence[PoolStage]) -> int:
     return next(i for i, stage in enumerate(stages) if stage.conv)
 
 
-def _apart(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
+def _width_then_height(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
     """Returns W's stages and then H's, which have one column per window left."""
     apart = [*((IDENTITY, stage) for stage in across), *((stage, IDENTITY) for stage in down)]
     return [both for both in apart if max(part.size * part.stride for part in both) > 1]
@@ -560,6 +565,7 @@ def _pool_parts(stages: Sequence[_Both], channels: int, gain: float) -> list[Row
         if index not in convs:
             parts.append(_pool("AveragePool", both))
             continue
+        # once, and in the last: intermediate values stay averages
         weight = (gain if index == convs[-1] else 1.0) / (both[0].size * both[1].size)
         parts.append(_convolution(both, channels, weight))
     return parts
@@ -573,6 +579,7 @@ def _pool(op: str, both: _Both) -> RowNode:
         "strides": [down.stride, across.stride],
         "pads": pads if any(pads) else None,
     }
+    # the cascade counts padding as zeros; without padding the attribute has no effect
     if op == "AveragePool" and any(pads):
         attrs["count_include_pad"] = 1
     return RowNode(op, (), attrs)
@@ -638,8 +645,10 @@ def _reduction_parts(
     item: Reduction, image: list[RowNode] | None, weight: float
 ) -> list[RowNode] | None:
     ends = item.reshape()
+    # nothing is reduced, only dimensions of size 1 are dropped
     if not item.axes and ends:
         return ends
+    # only channels: no window over the image
     if item.axes == (1,):
         image = []
     if image is None:
