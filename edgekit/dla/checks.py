@@ -143,6 +143,7 @@ def compile_check(value: Any) -> Check:
 
 def _any(parts: tuple[Check, ...]) -> Check:
     def test(facts: Facts) -> RuleFailure | None:
+        # all alternatives fail: the first names the usual form
         first = None
         for part in parts:
             failure = part(facts)
@@ -178,6 +179,7 @@ def _limit_words(name: str, bound: Any) -> str:
 
 def _compare_each(fact: str, name: str, written: Any) -> Check:
     holds, words = _OPERATORS[name], _limit_words(name, written)
+    # a rule is checked on every layer: membership in constant time
     bound = frozenset(written) if name in _LISTS else written
 
     def test(facts: Facts) -> RuleFailure | None:

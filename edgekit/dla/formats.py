@@ -73,9 +73,11 @@ def element_strides(
         _element_bytes(dtype)
         return _packed_strides(shape)
     stored = _packed_strides(stored_shape(shape, dtype, format, generation))
+    # the result is in the order N, C, H, W, whatever the order in memory
     if _facts(format).layout == "hwc":
         batch, line, pixel, channel = stored
         return (batch, channel, line, pixel)
+    # without the axis of the channels within a vector, which are adjacent
     return stored[: _CHW + 1]
 
 
@@ -260,6 +262,7 @@ def pack(
     """
     array = np.asarray(array)
     if not array.dtype.isnative:
+        # the board reads the bytes in its own order
         array = array.astype(array.dtype.newbyteorder("="))
     _require_type(format, array.dtype.name)
     shape = stored_shape(array.shape, array.dtype.name, format, generation)
@@ -269,6 +272,7 @@ def pack(
         if not out.flags.writeable:
             raise _buffer_error("the buffer is read-only")
         stored = _view_buffer(out, shape, array.dtype)
+    # as unsigned numbers of that size: the packer knows no types, and no bit changes
     word = _SAME_SIZE[array.dtype.itemsize]
     source = np.ascontiguousarray(array).view(word).reshape(as_nchw(array.shape))
     write(source, stored.view(word), format)

@@ -56,6 +56,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
         filled = np.zeros((len(block), -(-channels // of) * of, kernel), bool)
         filled[:, :channels] = block.reshape(len(block), channels, kernel) != 0
         used = filled.reshape(len(block), -1, of, kernel).sum(axis=2)
+        # `of - zeros` values may be other than 0
         good += int(np.count_nonzero(used <= of - zeros))
         total += used.size
     return good / total if total else 1.0
@@ -221,6 +222,7 @@ def _read_pattern_share(layer: Layer, model: Model, maps: int, channels: int) ->
     pattern = sparsity_facts().pattern
     for name in layer.weights:
         values = model.weights[name]
+        # a bias
         if values.ndim < 2:
             continue
         if values.ndim == 2 and _channels_first(layer, model, values.shape, (maps, channels)):

@@ -89,6 +89,7 @@ def outline(data: memoryview) -> Outline:
             continue
         graphs += 1
         body, count = _graph_outline(data, value, end, raw, count)
+        # the graph is shorter now, so its length is written again
         pieces.append(key(GRAPH) + varint(sum(len(piece) for piece in body)))
         pieces.extend(body)
     if not graphs:
@@ -131,6 +132,7 @@ def _tensor_outline(data: memoryview, start: int, end: int) -> tuple[bytes, tupl
             found = (value, stop - value)
         else:
             retained.append(data[begin:stop])
+    # small, or in a typed field such as float_data
     if found is None or found[1] < _KEEP_BELOW:
         return None
     return b"".join(retained), found
@@ -165,6 +167,7 @@ def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
     while True:
         if position >= end:
             raise Truncated(f"the file ends inside a number at byte {position}")
+        # a varint has at most ten bytes of seven bits
         if shift > 63:
             raise NotOnnx(f"no number at byte {position}")
         byte = data[position]
@@ -202,6 +205,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     hint = "give the path of an .onnx file, for example from torch.onnx.export"
     where = str(path)
     try:
+        # first, since regular_file refuses folders: it may be another framework's model
         if path.is_dir():
             refuse_foreign(path)
         size = regular_file(path).stat().st_size
@@ -254,6 +258,7 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
         entry = {item.key: item.value for item in tensor.external_data}
         path = _external_path(tensor.name, entry.get("location", ""), folder)
         if path not in maps:
+            # a file often has the data of hundreds of tensors
             maps[path] = map_array(path)
         data = maps[path]
         try:
@@ -270,6 +275,7 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
                 hint="copy the complete data file again",
             )
         if not entry.get("length"):
+            # without a length the tensor's own size counts, not the rest of the file
             length = min(length, _byte_length(tensor))
         values[tensor.name] = as_array(tensor, data[offset : offset + length])
     return values
@@ -305,7 +311,9 @@ def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
             code="model.external_missing",
         )
     base = folder.resolve()
+    # realpath raises ValueError for a NUL character
     nul = "\0" in location
+    # with links resolved: a link must not lead out of the folder
     path = base if nul else Path(os.path.realpath(base / location))
     if not location or nul or Path(location).is_absolute() or not path.is_relative_to(base):
         raise ModelError(

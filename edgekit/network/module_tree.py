@@ -203,6 +203,7 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
             more = len(branch.inner)
             if more and (branch is root or most is None or lines + more <= most):
                 branch.open, lines = True, lines + more + bool(_rest_of_branch(branch))
+                # a module that only wraps another has nothing to show itself
                 wrapped = more == 1 and not _rest_of_branch(branch)
                 following += [item for item in branch.inner if wrapped or item.mixed]
         level = following
@@ -213,8 +214,9 @@ def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> l
     """Returns the modules inside a branch as branches; for equal modules, those common to all."""
     by_name: dict[str, list[ModuleTotals]] = {}
     for outer in branch.modules:
-        for one in children.get(outer.module, ()):
-            by_name.setdefault(one.module.rpartition(".")[2], []).append(one)
+        for child in children.get(outer.module, ()):
+            by_name.setdefault(child.module.rpartition(".")[2], []).append(child)
+    # the modules of this line differ inside, so no inner line is true of all
     if any(len(found) < len(branch.modules) for found in by_name.values()):
         return []
     inside = f"{branch.name}." if branch.name else ""
@@ -224,6 +226,7 @@ def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> l
         for name in numbered
         for totals in by_name[name]
     }
+    # without classes, as from the legacy exporter, equal counts do not prove equal modules
     if len(numbered) > 1 and len(numbered) == len(by_name) and len(alike) == 1:
         every = [item for found in by_name.values() for item in found]
         return (

@@ -146,6 +146,7 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         if name in names:
             node.input[index] = names[name]
     for body in subgraphs(node):
+        # a name that the body defines hides the outer tensor
         outer = _without_redefined(names, _defined_names(body))
         for inner in body.node:
             rename_reads(inner, outer)
@@ -234,6 +235,7 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
                     where=node.name,
                     hint=nearest(name, [*producer, *known]) or "export the model again",
                 )
+    # sorted, and so a heap: of the ready nodes the first in the file is next
     ready = [index for index, count in enumerate(waiting) if not count]
     ordered = []
     while ready:
@@ -265,6 +267,7 @@ def _find_cycle(
         seen[index] = len(path)
         path.append(index)
         sources = (producer[name] for name in reads(nodes[index]) if name in producer)
+        # each node with a count waits for another such node, so the walk meets itself
         index = next(source for source in sources if waiting[source])
     names = [nodes[i].name for i in [*path[seen[index] :], index]]
     return names[::-1]

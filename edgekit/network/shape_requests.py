@@ -61,10 +61,10 @@ def shape_request(
             of ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
     """
     values = _values(section, inputs)
-    fixed = {name: one.opt for name, one in values.items()}
+    fixed = {name: value.opt for name, value in values.items()}
     if not is_ranged(section):
         return ShapeRequest(static_shapes(section), fixed=fixed)
-    varying = {name: one for name, one in values.items() if not one.is_static}
+    varying = {name: value for name, value in values.items() if not value.is_static}
     left = [value for value in inputs if value.name not in values]
     request = _Request(section, left, varies=bool(varying)).build(data)
     return replace(request, fixed=fixed, values=varying)
@@ -183,12 +183,12 @@ class _Request:
             for sizes in ends:
                 _, notes = input_shapes(self._inputs, sizes, self._section.batch)
                 self._notes += [note for note in notes if note not in self._notes]
-        ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
+        ranged = len(profiles) > 1 or any(not sizes.is_static for sizes in profiles[0].values())
         if self._varies:
             ranged = True
             profiles = [{**self._static_inputs(), **profile} for profile in profiles]
         buckets = self._buckets(profiles, ranged, data)
-        optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
+        optimum: Sizes = {name: sizes.opt for name, sizes in profiles[0].items()}
         if ranged and not self._has_range():
             profiles = []  # only the listed sizes are allowed
         if not (ranged and profiles) and buckets:
@@ -223,9 +223,9 @@ class _Request:
         """Refuses a batch that conflicts with other sizes, or a range, of the same axis."""
         batch = self._section.batch
         for profile in profiles if batch is not None else ():
-            for name, one in profile.items():
+            for name, sizes in profile.items():
                 for axis, dim in enumerate(self._dims[name]):
-                    own = one.min[axis], one.opt[axis], one.max[axis]
+                    own = sizes.min[axis], sizes.opt[axis], sizes.max[axis]
                     if is_fixed(dim) or not is_batch(axis, dim) or {*own} == {batch}:
                         continue
                     key = f"model.dimensions.{dim.dim_param}"
@@ -274,7 +274,7 @@ class _Request:
         most = max(several.values(), default=1)
         for name, ranges in self._given.items():
             if len(ranges) != most and varies(self._section.shapes[name]):
-                other = next(one for one, count in several.items() if count == most)
+                other = next(first for first, count in several.items() if count == most)
                 raise ModelError(
                     f"input {name!r} has {counted(len(ranges), 'profile')}, input {other!r} has "
                     f"{most}",
@@ -292,10 +292,10 @@ class _Request:
             if name in self._dims
         }
         bounds = {name: axis_bounds(axis) for name, axis in self._section.dimensions.items()}
-        for name, one in given.items():
-            self._rank(name, one)
+        for name, sizes in given.items():
+            self._rank(name, sizes)
             for axis, dim in enumerate(self._dims[name]):
-                own = one.min[axis], one.opt[axis], one.max[axis]
+                own = sizes.min[axis], sizes.opt[axis], sizes.max[axis]
                 self._refuse_other_size(name, axis, dim, own)
                 if dim.dim_param and bounds.setdefault(dim.dim_param, own) != own:
                     raise ModelError(
@@ -353,7 +353,7 @@ class _Request:
     ) -> None:
         """Refuses another size, or a range, for a static axis."""
         if is_fixed(dim) and (bounds[0], bounds[2]) != (dim.dim_value, dim.dim_value):
-            open_ = [str(i) for i, one in enumerate(self._dims[name]) if not is_fixed(one)]
+            open_ = [str(i) for i, other in enumerate(self._dims[name]) if not is_fixed(other)]
             listed = f"open axes of {name!r}: {', '.join(open_)}"
             if not open_:
                 listed = f"input {name!r} has no open axis: export the network with dynamic axes"
@@ -391,18 +391,18 @@ class _Request:
             )
             found = list(best)
         unique: list[Sizes] = []
-        for number, one in enumerate(found):
-            self._refuse_outside_profiles(number, one, profiles if ranged else [])
-            if one not in unique:
-                unique.append(one)
+        for number, bucket in enumerate(found):
+            self._refuse_outside_profiles(number, bucket, profiles if ranged else [])
+            if bucket not in unique:
+                unique.append(bucket)
         return tuple(unique)
 
     def _size_combinations(self, best: Sizes) -> Iterator[Sizes]:
         """Yields the combinations of the sizes that ``dimensions`` lists."""
         listed = {
-            name: tuple(dict.fromkeys(one))
-            for name, one in self._section.dimensions.items()
-            if not isinstance(one, int | str)
+            name: tuple(dict.fromkeys(axis))
+            for name, axis in self._section.dimensions.items()
+            if not isinstance(axis, int | str)
         }
         most = math.prod(map(len, listed.values()))
         if most > _MOST_BUCKETS:
@@ -420,9 +420,9 @@ class _Request:
         return {
             name: tuple(
                 bound.get(dim.dim_param, size) if not is_fixed(dim) else size
-                for dim, size in zip(self._dims[name], one, strict=True)
+                for dim, size in zip(self._dims[name], shape, strict=True)
             )
-            for name, one in sizes.items()
+            for name, shape in sizes.items()
         }
 
     def _bucket(self, number: int, form: BucketForm, best: Sizes) -> Sizes:
@@ -506,8 +506,8 @@ class _Request:
             )
         name, first = self._picture(where)
         ranges = [profile[name] for profile in profiles]
-        low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
-        high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
+        low = tuple(min(sizes.min[axis] for sizes in ranges) for axis in (first, first + 1))
+        high = tuple(max(sizes.max[axis] for sizes in ranges) for axis in (first, first + 1))
         sides = buckets_for([_fit_size(size, low, high) for size in data], count, low, high)
         return [self._picture_bucket(*side, best, where) for side in sides]
 
@@ -515,11 +515,12 @@ class _Request:
         self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
     ) -> None:
         """Refuses a bucket outside all profiles."""
+        # for its errors: sizes that the file does not allow
         input_shapes(self._inputs, bucket, self._section.batch)
         if not profiles or ShapeRequest({}, tuple(profiles)).find_profile(bucket) is not None:
             return
-        shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
-        sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())
+        shown = "; ".join(", ".join(f"{n}: {sizes}" for n, sizes in p.items()) for p in profiles)
+        sizes = ", ".join(f"{n}: {'x'.join(map(str, shape))}" for n, shape in bucket.items())
         raise ModelError(
             f"the bucket {sizes} is in no profile",
             code="model.bucket",
@@ -581,16 +582,19 @@ def buckets_for(
     def best_with(others: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [*others, min(candidates, key=lambda candidate: waste([*others, candidate]))]
 
+    # the largest first: every picture fits from the start
     chosen = [(max(heights), max(widths))]
     while len(chosen) < count and waste(more := best_with(chosen)) < waste(chosen):
         chosen = more
     better = True
+    # each exchange reduces the area, so this ends
     while better:
         better = False
         for position in range(len(chosen)):
             other = best_with(chosen[:position] + chosen[position + 1 :])
             if waste(other) < waste(chosen):
                 chosen, better = other, True
+    # an exchange may leave a bucket without pictures
     used = {bucket_area(size, chosen) for size in pictures}
     chosen = [bucket for bucket in chosen if bucket[0] * bucket[1] in used]
     return sorted(chosen, key=lambda bucket: (bucket[0] * bucket[1], bucket), reverse=True)

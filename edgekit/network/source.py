@@ -243,6 +243,7 @@ def foreign_format(path: Path) -> tuple[str, str] | None:
 
 def _format_by_structure(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
     """Returns the result of :func:`foreign_format` for formats without own first bytes."""
+    # eight bytes with the length of the header, then the header as JSON
     if size > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
         return "a safetensors file", _WEIGHTS
     if head.lstrip().startswith((b"<?xml", b"<net")) and b"<net" in head:

@@ -90,6 +90,7 @@ def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
     Raises:
         ModelError: As ``session``; a session in pieces raises some errors in its first run.
     """
+    # functions of plugins already divide a session into pieces
     if is_large(model.weights) and not any(plugin.function for plugin in model.plugins):
         made = stream_session(
             with_outputs(model.proto, outputs), model.weights, partial(_open_piece, model)
@@ -170,21 +171,22 @@ class StreamedSession:
         """Runs an inference of each input; all inputs pass a piece before the next piece."""
         names = list(outputs or self._outputs)
         alive: list[dict[str, Any]] = [dict(feed) for feed in group]
-        for one in self._pieces:
-            data = piece(self._proto, one.nodes, one.outputs, self._types).SerializeToString()
-            lent = {name: lent_value(self._weights[name]) for name in one.weights}
+        for part in self._pieces:
+            data = piece(self._proto, part.nodes, part.outputs, self._types).SerializeToString()
+            lent = {name: lent_value(self._weights[name]) for name in part.weights}
             session = self._open(data, lent)
             self._types.update(
                 (value.name, output_value_info(value)) for value in session.get_outputs()
             )
             for values in alive:
-                made = session.run(one.outputs, {name: values[name] for name in one.inputs})
-                values.update(zip(one.outputs, made, strict=True))
+                made = session.run(part.outputs, {name: values[name] for name in part.inputs})
+                values.update(zip(part.outputs, made, strict=True))
                 self.between = max(self.between, sum(value.nbytes for value in values.values()))
-                for name in set(one.dropped) - set(names):
+                for name in set(part.dropped) - set(names):
                     values.pop(name, None)
+            # before the pages of its weights are released, which it reads in place
             del session
-            for name in one.weights:
+            for name in part.weights:
                 value = entries(self._weights)[name]
                 if isinstance(value, np.ndarray):
                     forget_pages(value)
@@ -201,6 +203,7 @@ def stream_session(
     The arguments are those of :class:`StreamedSession`.
     """
     constants = {tensor.name for tensor in proto.graph.initializer}
+    # no piece has a node that writes such an output
     if any(value.name in constants for value in proto.graph.output):
         return None
     return StreamedSession(proto, weights, open_piece)

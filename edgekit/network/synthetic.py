@@ -48,6 +48,7 @@ def values(
         [synthetic_image(rng, (shape[1], shape[2], shape[3])) for _ in range(shape[0])]
     )
     if dtype == np.uint8:
+        # three standard deviations of 48 around 128 just exceed the range of uint8
         batch = np.clip(np.rint(128 + 48 * batch), 0, 255)
     return batch.astype(dtype)
 
@@ -170,6 +171,7 @@ def _index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
         if node.op_type == "Gather" and node.input[0] in dims:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
             size = dims[node.input[0]][axis]
+            # two tables with different numbers of rows may have the same indices
             limits[node.input[1]] = min(size, limits.get(node.input[1], size))
     return limits
 

@@ -30,12 +30,12 @@ class KernelWindow:
         """Returns the entries of ``Layer.params``; a 1-D window becomes the first of two axes."""
         wide = len(self.kernel) == 1
         pads = (self.pads[0], 0, self.pads[1], 0) if wide else self.pads
-        one = (1,) if wide else ()
+        unit = (1,) if wide else ()
         return {
-            "kernel": (*self.kernel, *one),
-            "stride": (*self.stride, *one),
+            "kernel": (*self.kernel, *unit),
+            "stride": (*self.stride, *unit),
             "pads": pads,
-            "dilation": (*self.dilation, *one),
+            "dilation": (*self.dilation, *unit),
         }
 
 

@@ -74,6 +74,7 @@ def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None
         head = key(INITIALIZER) + varint(len(head) + size + len(tail)) + head
         tensors.append((head, name, tail))
         total += len(head) + size + len(tail)
+    # protobuf writes fields by number: the initializers go between these two
     before, after = _around(proto.graph, INITIALIZER)
     head, end = _around(proto, GRAPH)
     file.write(head + key(GRAPH) + varint(len(before) + total + len(after)) + before)
@@ -192,6 +193,7 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
 
 
 def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:
+    # the names that loading gives, without writing them into the file
     named = [onnx.NodeProto(name=node.name, op_type=node.op_type) for node in proto.graph.node]
     name_nodes(named)
     for node, known in zip(proto.graph.node, named, strict=True):

@@ -78,6 +78,7 @@ def _mask(case: Case) -> bool:
         return False
     # the batch and the heads can always be broadcast
     wanted = (query[-2], key[-2])
+    # a mask of lower rank broadcasts from the last axis
     found = (1, 1, *mask)[-2:]
     return any(size not in (1, full) for size, full in zip(found, wanted, strict=True))
 
@@ -170,6 +171,7 @@ def _padding(case: Case) -> Iterator[int]:
     attrs, shape, weights = case.node.attrs, case.shape(0), case.shape(1)
     if shape is None or weights is None:
         return
+    # output_shape may have the batch and channels as well: the last sizes are spatial
     kernel, wanted = weights[2:], list(attrs["output_shape"])[2 - len(shape) :]
     ones, zeros = [1] * len(kernel), [0] * len(kernel)
     parts: Sequence[Sequence[int]] = (
@@ -180,6 +182,7 @@ def _padding(case: Case) -> Iterator[int]:
     for size, taps, out, stride, dilation, extra in zip(
         shape[2:], kernel, wanted, *parts, strict=True
     ):
+        # 0 is an unknown size
         if size:
             yield stride * (size - 1) + extra + (taps - 1) * dilation + 1 - out
 

@@ -233,6 +233,7 @@ class _Scope:
                 dtypes[value.name] = dtype_name(tensor.elem_type)
             if tensor.HasField("shape"):
                 ranks[value.name] = len(tensor.shape.dim)
+        # the evaluation knows more than the body declares
         for name in own:
             found = known.type_and_shape(name) if known is not None else None
             if found is not None:
@@ -339,6 +340,7 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
             _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
         )
     for refusal in refusals(node.op, on.release):
+        # a GPU with the capability lifts the refusal
         values = None if on.reaches(refusal) else _refusal_values(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
@@ -360,6 +362,7 @@ def _newer_release_remedy(refusal: Refusal, node: Node, scope: _Scope, on: _Boar
     if refusal.until is None:
         return ""
     later = refusals(node.op, refusal.until)
+    # a remedy must mend the node: other rows of that release may refuse it too
     ends = all(_refusal_values(row, node, scope) is None for row in later)
     return on.newer(refusal.until) if ends else ""
 
@@ -400,6 +403,7 @@ def _rewrite(row: Importer | Refusal) -> str:
 
 
 def _cut(scope: _Scope) -> str:
+    # a network cannot be cut inside a body
     return "" if scope.path else "cut the network before it with model.outputs (--outputs)"
 
 
@@ -463,6 +467,7 @@ def _refused_input(row: Refusal, name: str, scope: _Scope) -> bool:
         return False
     if row.ranks_other_than is not None:
         rank = scope.rank(name)
+        # unknown ranks are not refused: the table reports only certain refusals
         if rank is None or rank in row.ranks_other_than:
             return False
     if row.not_from is not None and scope.producer(name) in row.not_from:

@@ -117,6 +117,7 @@ def export_with_network(
             code="torch.exporter",
             hint="the exporters are dynamo and legacy",
         )
+    # first: a refusal needs no PyTorch
     if isinstance(source, str | Path):
         refuse_untrusted(source, trust)
     need_torch()
@@ -139,10 +140,12 @@ def export_with_network(
                 inputs or {},
                 release=release,
                 exporter=chosen,
+                # the file is saved after its modules are left out of it
                 save=None if leave else save,
                 trust=trust,
             )
         return _leave_out(outside, leave, save), None
+    # only a module's own tree can leave modules out before the export
     if is_module(source):
         network = prepare_network(
             source, given, kwargs or {}, inputs or {}, leave=leave, dynamic_shapes=dynamic_shapes
@@ -182,6 +185,7 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
         UsageError: "torch.leave": the file has no module names, or a glob matches no module.
     """
     whole = Path(exported.file)
+    # the folder's name is the key of the whole export
     key = export_cache.key("left", whole.parent.name, *globs)
     if (found := export_cache.find(key)) is not None:
         return found
@@ -249,6 +253,7 @@ def export_network(
     notes: list[str] = []
     program, axes = _program(network, exporter)
     if program is not None:
+        # known before the translation, which takes most of the time
         key = _key(network, export_cache.program_digest(program), release, exporter, axes)
         if (found := export_cache.find(key)) is not None:
             return export_cache.copy_out(found, save)
@@ -271,9 +276,11 @@ def export_network(
         key = _key(network, structure + weights, release, exporter, axes)
     quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
     kinds = network.types() | {"int8" if quantised else "float32"}
+    # the least precise type of the network decides
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
     for name, text in network.metadata.items():
         proto.metadata_props.add(key=name, value=text)
+    # the comparison runs the written file; if it fails, no entry is left
     with export_cache.new_entry(key) as folder:
         export_cache.write(proto, folder / export_cache.FILE)
         file, names = folder / export_cache.FILE, network.result.names
@@ -423,12 +430,14 @@ def _translate(
 def _export_legacy(network: Network, release: str) -> onnx.ModelProto:
     """Exports in the newest opset whose operators the parser of a release has."""
     made = []
+    # the newest first
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
         # the exporter runs the module, which may write to its inputs
         made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
         if not _missing_operators(made[-1], release):
             break
+    # no opset has all operators: the check of the board's parser reports the rest
     return min(made, key=lambda proto: len(_missing_operators(proto, release)))
 
 

@@ -36,6 +36,7 @@ def key(*facts: object) -> str:
 @cache
 def _source_digest() -> str:
     digest = hashlib.sha256()
+    # the code, not edgekit's version, decides if an old file is still right
     own = sorted(Path(__file__).parent.glob("*.py"))
     for path in (*own, Path(left_modules.__file__)):
         digest.update(path.read_bytes())
@@ -111,6 +112,7 @@ def adopt(exported: Exported, name: str, within: Path) -> Exported:
     """
     file = Path(exported.file)
     inside = file.name == FILE and file.resolve().is_relative_to(within.resolve())
+    # a file's code ran in the child and may have put anything there
     if not inside or file.is_symlink() or not file.is_file():
         raise BuildError(
             "the process that exports the network gives no ONNX file",

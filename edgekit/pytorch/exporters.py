@@ -81,6 +81,7 @@ def export_program(
     import torch
 
     named = inspect.signature(module.forward).parameters
+    # torch.export takes None for an input without varying axes
     sizes = {name: dict(free.get(name, {})) or None for name in named} if free else None
     try:
         program = torch.export.export(module, tuple(tensors), dynamic_shapes=sizes, strict=False)
@@ -116,6 +117,7 @@ def _closed_log() -> Iterator[None]:
         opened.append(handler)
         add(handler)
 
+    # on this logger alone; its class serves every other logger
     vars(logger)["addHandler"] = note_handler
     try:
         yield
@@ -160,6 +162,7 @@ def _untranslated_error(error: Exception, program: Any) -> EdgekitError:
     node = source_errors.find_node(error, program.graph)
     if node is None:
         with contextlib.suppress(Exception):
+            # the node may exist only after the exporter's decompositions
             node = source_errors.find_node(error, program.run_decompositions().graph)
     if node is not None:
         place = source_errors.program_place(node)
@@ -178,6 +181,7 @@ def legacy(
     import torch
 
     script = isinstance(module, torch.jit.ScriptModule)
+    # a TorchScript module cannot run without values
     if not script:
         refuse_control_flow(module, tensors, constants=True)
     with (
@@ -335,6 +339,7 @@ def lower_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     del graph.input[:]
     graph.input.extend(inputs)
     graph.initializer.extend(weights.values())
+    # the converter keeps the names of tensors, not those of nodes
     metadata = {node.output[0]: node for node in proto.graph.node if node.output}
     for node in graph.node:
         if node.output and (before := metadata.get(node.output[0])) is not None:
@@ -424,6 +429,7 @@ def in_float32(proto: onnx.ModelProto) -> list[str]:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 _tensor_in_float32(attribute.t, found)
+            # attributes of these operators that hold an element type
             is_type = (node.op_type, attribute.name) in (
                 ("Cast", "to"),
                 ("RandomNormalLike", "dtype"),

@@ -47,6 +47,7 @@ def fix_scales(module: nn.Module) -> int:
     import torch
 
     found = 0
+    # a list, since the loop replaces modules
     for path, one in list(module.named_modules()):
         if isinstance(one, torch.ao.quantization.FakeQuantizeBase):
             is_on, read = bool(one.fake_quant_enabled[0]), _pytorch_scales
@@ -112,6 +113,7 @@ def _operator(scales: _Scales) -> nn.Module:
             super().__init__()
             self.register_buffer("scale", scales.scale.flatten())
             self.register_buffer("zero", scales.zero.flatten())
+            # as numbers: a read of a tensor's value in `forward` cannot be exported
             self.only = (float(self.scale[0]), int(self.zero[0]))
 
         def forward(self, values: Tensor) -> Tensor:

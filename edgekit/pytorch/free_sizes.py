@@ -175,6 +175,7 @@ def free_axes(
                 )
             own = given.get(name, {}).get(axis)
             word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
+            # axes with PyTorch's same symbol have one size, so one name
             word = names.setdefault(str(size), own.__name__ if own is not None else word)
             best = int(tensors[position].shape[axis])
             found.append(FreeAxis(position, axis, word, low, best, high))
@@ -196,6 +197,7 @@ def _bounds(program: Any, size: Any) -> tuple[int, int]:
     """Returns the smallest and the largest value of a size, which must grow with its symbols."""
     ends = []
     for end in ("lower", "upper"):
+        # a size grows with its symbols, so their ends give its ends
         values = {
             symbol: getattr(program.range_constraints[symbol], end)
             for symbol in size.free_symbols
@@ -230,6 +232,7 @@ def name_axes(proto: onnx.ModelProto, program: Any, axes: Sequence[FreeAxis]) ->
         size = str(shapes[axis.position][1][axis.axis])
         words[size] = axis.name
         proto.graph.input[axis.position].type.tensor_type.shape.dim[axis.axis].dim_param = axis.name
+    # a derived size, such as 2*s0, has no name: it changes with the symbol in it
     plain = {text: name for text, name in words.items() if text.isidentifier()}
     if not plain:
         return
@@ -257,6 +260,7 @@ def extremes(tensors: Sequence[Any], axes: Sequence[FreeAxis]) -> Iterator[tuple
             for axis in axes:
                 if axis.position == position:
                     shape[axis.axis] = getattr(axis, end)
+            # integers such as indices stay within the example's range
             above = 0 if tensor.dtype.is_floating_point else int(tensor.max()) + 1
             sized = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
             made.append(random_like(sized, generator, above))
@@ -268,6 +272,7 @@ def refused_range(error: Exception) -> ModelError | None:
     failures.
     """
     text = str(error)
+    # PyTorch writes "Constraints" or "constraints"
     if "onstraints violated" not in text:
         return None
     lines = [line.strip(" -") for line in text.splitlines()]

@@ -122,6 +122,7 @@ def example_to(
     with (folder / "values").open("wb") as file:
         for name, tensor in zip(result.names, tensors, strict=True):
             plain = tensor.detach().cpu().contiguous()
+            # as bytes, since NumPy lacks bfloat16 and the 8-bit floats
             data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
             file.write(data)
             digest.update(data)
@@ -204,6 +205,7 @@ def export_outside(
         )
         if kind == "factory":  # its result is only known afterwards; the child caches it
             return export_cache.copy_out(_run_child(request, folder), save)
+        # the digest identifies the file, wherever it is
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
         key = export_cache.key(version("torch"), Path(source).name, facts, values)
         found = export_cache.find(key)
@@ -310,6 +312,7 @@ def pickled_modules(path: Path) -> list[str]:
         for operation, argument, _ in operations:
             if operation.name == "GLOBAL":
                 found.append(str(argument).partition(" ")[0])
+            # it takes the last two texts: the module and the name
             elif operation.name == "STACK_GLOBAL" and len(texts) > 1:
                 found.append(texts[-2])
             elif isinstance(argument, str):
@@ -333,6 +336,7 @@ def _run_child(request: Request, folder: Path) -> Exported:
         str(_MEMORY + _COPIES * size),
     ]
     if request.kind == "factory":
+        # a factory is the user's own code, and may need any variable
         environment = dict(os.environ)
     else:
         environment = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
@@ -357,9 +361,11 @@ def _run_child(request: Request, folder: Path) -> Exported:
         raise _child_error(
             "torch.timeout", f"took over {timeouts.EXPORT_CPU_S} s of the processor", where
         )
+    # from the kernel's out-of-memory killer
     if done.returncode == -signal.SIGKILL:
         raise _child_error("torch.memory", "ran out of memory", where)
     try:
+        # a file's code ran in that process: its answer is checked like any input
         answer = Answer.model_validate_json((folder / "answer.json").read_bytes())
     except (OSError, ValueError):
         code = done.returncode
@@ -387,6 +393,7 @@ def _rebuild_error(failed: Failed | None, where: str) -> EdgekitError:
         return _child_error("torch.failed", "gives no answer", where)
     kind = getattr(errors, failed.kind, None)
     if (
+        # ConfigError is made from problems, not from a message
         not (isinstance(kind, type) and issubclass(kind, EdgekitError))
         or kind is errors.ConfigError
     ):

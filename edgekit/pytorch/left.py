@@ -107,6 +107,8 @@ class LeftOut:
         for path, kept in self._before.items():
             for whole in (self.twin.get_submodule(path), self.modules[path]):
                 for here, there in zip(whole.modules(), twin(kept).modules(), strict=True):
+                    # without the children, which have their own turn, and the forward that writes
+                    # the node
                     state = {
                         name: value
                         for name, value in vars(there).items()
@@ -119,6 +121,7 @@ class LeftOut:
         shared = [
             parameter for module in self.modules.values() for parameter in module.parameters()
         ]
+        # parameters do not change, so they are shared; deepcopy copies buffers
         memo: dict[int, Any] = {id(parameter): parameter for parameter in shared}
         return replace(self, modules=copy.deepcopy(self.modules, memo))
 
@@ -150,6 +153,7 @@ def leave_out(
 
     globs_of = left_paths([name for name, _ in module.named_modules() if name], globs)
     matched = {path for paths in globs_of.values() for path in paths}
+    # this twin only records the calls; the others below run, keep the first state, and export
     found = LeftOut(twin(module))
     inside: list[str] = []
     for path in matched:
@@ -162,6 +166,7 @@ def leave_out(
     missing = [
         modules
         for modules in globs_of.values()
+        # a module inside another left-out module is never called by the network itself
         if paths.isdisjoint(outer for path in modules for outer in enclosing_modules(path))
     ]
     if missing:
@@ -176,6 +181,7 @@ def leave_out(
     found.modules = {path: whole.get_submodule(path) for path in paths}
     found._before = {path: twin(module.get_submodule(path)) for path in paths}
     found.twin = twin(module)
+    # an export may run the network several times, always with its calls in this order
     turn = itertools.cycle(found.calls)
     for path in paths:
         here = found.twin.get_submodule(path)
@@ -191,6 +197,7 @@ def twin(module: nn.Module) -> nn.Module:
     known: dict[int, nn.Module] = {}
 
     def made(here: nn.Module) -> nn.Module:
+        # a module that is used twice stays one module
         if id(here) not in known:
             other = known[id(here)] = copy.copy(here)
             for name in _DICTS:

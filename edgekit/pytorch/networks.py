@@ -128,6 +128,7 @@ class Network:
                 named = dict(zip(self.call.names, tensors, strict=True))
                 raise failed_at(named, source_errors.first_words(error)) from error
             yield tensors, found
+        # not the seeds of a random example (1) and of the extreme sizes (3)
         generator = torch.Generator().manual_seed(2)
         for _ in range(2):
             tensors = tuple(random_like(tensor, generator) for tensor in self.call.tensors)
@@ -192,6 +193,7 @@ def prepare_network(
     """
     import torch
 
+    # before all questions about its class
     source = unwrap(source)
     inputs, ranged = ranges_in(inputs)
     is_module = isinstance(source, torch.nn.Module)
@@ -264,17 +266,20 @@ def _module(
 
     def make() -> Any:
         module = _copy(source).eval()
+        # wrappers may also be around inner modules
         for parent in list(module.modules()):
             for child_name, child in list(parent.named_children()):
                 parent._modules[child_name] = unwrap(child)
         fixed = fix_scales(module)
         words = f"{counted(fixed, 'fake quantiser')}: QuantizeLinear and DequantizeLinear"
+        # `make` runs for each copy
         if fixed and words not in found.notes:
             found.notes.append(words)
         if leave:
             args, kwargs = call.arguments(clones(call.tensors))
             found.left = leave_out(module, leave, args, kwargs)
             module = found.left.twin
+        # on the copy: the exporters call a module by its flat tensors
         module.forward = call.flat(_with_its_hooks(module), result)
         return module
 
@@ -300,6 +305,7 @@ def _script(
 ) -> Network:
     import torch
 
+    # the first is `self`
     parameters = [argument.name for argument in source.forward.schema.arguments][1:]
     if inputs:
         check_inputs(inputs, parameters)
@@ -502,6 +508,7 @@ def _examine(network: Network) -> None:
         network.outputs = clones(network.run(module, given))
         if network.left is not None:
             network.left.reset()  # a left-out module may keep a state
+        # another seed, so that random numbers show
         again = network.run(module, clones(tensors), seed=1)
     except EdgekitError:
         raise
@@ -522,6 +529,7 @@ def _examine(network: Network) -> None:
             "call in PyTorch, not by the network"
         )
     left = tuple(f"{path}." for path in network.left.modules) if network.left else ()
+    # a left-out module may keep its state: it stays in PyTorch
     changed = [
         name
         for name, one in module.named_buffers()
@@ -529,6 +537,7 @@ def _examine(network: Network) -> None:
     ]
     gap = _difference(network, again)
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
+    # without a changed buffer only random numbers explain different results
     if gap > _SAME and changed:
         place = source_errors.state_place(module, changed[0]) if network.kind == "module" else None
         raise source_errors.keeps_state(words, place)

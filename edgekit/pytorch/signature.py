@@ -90,6 +90,7 @@ def bind_call(
     from torch.utils import _pytree
 
     paths, tree = _pytree.tree_flatten_with_path((args, dict(kwargs)))
+    # a path begins with 0 in `args`, with 1 in `kwargs`
     keys = [_key(path[1]) if _key(path[0]) == "1" else "" for path, _ in paths]
     spare = iter([name for name in names if name not in keys])
     named = unique_names(
@@ -228,6 +229,7 @@ class Result:
             raise UsageError(
                 "the module returns no tensor", code="torch.outputs", hint="return tensors"
             )
+        # later calls, such as a trace, follow the structure of the first
         if self._paths:
             found = dict(zip(paths, tensors, strict=True))
             lost = [
@@ -314,6 +316,7 @@ def _like(value: Any, tensors: Iterator[Any]) -> Any:
         return made
     if isinstance(value, list | tuple):
         parts = [_like(part, tensors) for part in value]
+        # a named tuple takes its fields one by one
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)

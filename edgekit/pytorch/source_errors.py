@@ -99,6 +99,7 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     if isinstance(error, EdgekitError):
         return error
     chain = list(_chain(error))
+    # the first cause that passed a module: wrapping errors come first in the chain
     place = next((found for cause in chain if (found := _place(cause, network))), None)
     if any(type(cause).__name__ in _DATA_DEPENDENT or _NO_NUMPY in str(cause) for cause in chain):
         return data_dependent(place)
@@ -108,6 +109,7 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     if operator:
         place = _script_place(printed, operator) or place
         return unsupported_operator(operator, place)
+    # the original error is the last of the chain
     text = next((words for cause in reversed(chain) if (words := first_words(cause))), "")
     message = f"PyTorch cannot export {place.words() if place else 'the network'}"
     return ModelError(
@@ -280,6 +282,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while here is not None and here not in seen:
         seen.append(here)
         yield here
+        # without a cause Python still notes the error that was being handled
         here = here.__cause__ or here.__context__
 
 
@@ -321,6 +324,7 @@ def _own_module(frame: Any, kind: type[Any]) -> Any | None:
     code = frame.f_code
     if not code.co_argcount:
         return None
+    # a method's first argument is its module
     first = frame.f_locals.get(code.co_varnames[0])
     return first if isinstance(first, kind) else None
 
@@ -330,6 +334,7 @@ def _is_library_code(file: str) -> bool:
     import torch
 
     folders = (Path(torch.__file__).parent, Path(__file__).parent)
+    # "<...>": code that PyTorch generated
     return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)
 
 

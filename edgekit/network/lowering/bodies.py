@@ -49,6 +49,7 @@ class _Outer:
         for name in node.reads():
             value = self.scope.value(name)
             facts.append((name, self.scope.type_and_shape(name), value is not None))
+            # larger values are weights: their type and shape are enough for equal layers
             if value is not None and value.size <= _SMALL:
                 facts.append(value.tobytes())
         self._key = (*facts, graph.plugins)

@@ -61,6 +61,7 @@ def fuse_shuffles(
             continue
         output = shuffle.outputs[0]
         users = readers.get(output, [])
+        # the tensor is read as it is by the caller, or by other layers too
         if output in outputs or len(users) != 1:
             continue
         user = current[users[0]]
@@ -72,6 +73,7 @@ def fuse_shuffles(
         both = own.then(_move(user)) if _is_fused(user) else None
         if not nothing and both is None:
             continue
+        # the result has the reader's position, so that the loop can merge it again there
         current[index] = None
         if nothing:
             name = user.name
@@ -127,10 +129,10 @@ def _move(layer: Layer) -> _Move:
     return _Move(_without_identity(tuple(layer.params["perm"])), False, ())
 
 
-def _compose(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    if not one or not other:
-        return one or other
-    return _without_identity(tuple(one[axis] for axis in other))
+def _compose(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    if not first or not second:
+        return first or second
+    return _without_identity(tuple(first[axis] for axis in second))
 
 
 def _without_identity(perm: tuple[int, ...]) -> tuple[int, ...]:
@@ -145,6 +147,7 @@ def _join_shuffles(shuffle: Layer, user: Layer, name: str) -> Layer:
     source, middle = shuffle.inputs[0], shuffle.outputs[0]
     both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
     absorbed = (*_importer_part(shuffle), *shuffle.absorbed)
+    # with the reader's own name the shuffle was erased, otherwise both became one
     absorbed += user.absorbed if name == user.name else (*_importer_part(user), *user.absorbed)
     return replace(
         user,

@@ -180,6 +180,7 @@ def resize(placer: Placer, node: Node) -> None:
     old = node.op == "Upsample" or placer.version == 10
     scales = given.get("scales")
     if scales is None:
+        # from opset 11 on, input 1 is the region of interest
         value = placer.value(node, 1 if old else 2)
         scales = [float(v) for v in value] if value is not None and value.size else None
     axes = [a % len(source) for a in given.get("axes", range(len(source)))]
@@ -199,6 +200,7 @@ def resize(placer: Placer, node: Node) -> None:
     coordinates = given.get("coordinate_transformation_mode", "half_pixel")
     if old:
         coordinates = "asymmetric"
+    # for an output of size 1 it takes coordinate 0: TensorRT's selector UPPER
     single = coordinates == "pytorch_half_pixel"
     roundings = {"round_prefer_floor": "HALF_DOWN", "round_prefer_ceil": "HALF_UP"}
     rounding = given.get("nearest_mode", "floor" if old else "round_prefer_floor")
