@@ -102,14 +102,14 @@ def load_rules() -> Rules:
         for function, named in file.allowed_by.items():
             for kind in file.kinds:
                 allowed.setdefault(kind, {})[function] = tuple(source.title for source in named)
-        found += (_complete(rule, file.kinds) for rule in file.rules)
-        found += (_complete(rule, file.kinds, "note") for rule in file.notes)
+        found += (_complete_rule(rule, file.kinds) for rule in file.rules)
+        found += (_complete_rule(rule, file.kinds, "note") for rule in file.notes)
     matrix = read_document(OperatorsFile, folder / "operators.yaml")
-    found += (_complete(rule, ()) for rule in matrix.rules)
+    found += (_complete_rule(rule, ()) for rule in matrix.rules)
     # no layer breaks these rules (a tensor or a loadable may), so they are notes for a layer
     memory, formats, sparsity = memory_facts(), format_facts(), sparsity_facts()
     for rules in (memory.rules, formats.rules, sparsity.rules, sparsity.notes):
-        found += (_complete(rule, (), "note") for rule in rules)
+        found += (_complete_rule(rule, (), "note") for rule in rules)
     titles |= {
         "operators": "Operator matrix",
         "memory": "Memory",
@@ -124,7 +124,7 @@ def load_rules() -> Rules:
     return Rules(
         rules=by_id,
         operators={
-            name: _operator(name, row, matrix, written.get(name))
+            name: _complete_operator(name, row, matrix, written.get(name))
             for name, row in matrix.operators.items()
         },
         titles=titles,
@@ -148,7 +148,7 @@ def loadables_per_core(version: Version | None = None) -> int:
     return min([fact.value, *older])
 
 
-def _complete(rule: Rule, kinds: tuple[str, ...], effect: str = "") -> Rule:
+def _complete_rule(rule: Rule, kinds: tuple[str, ...], effect: str = "") -> Rule:
     """Returns a rule of a file, completed by the file's other keys; its own effect if empty."""
     effect = effect or rule.effect
     return _copy_with(
@@ -168,7 +168,7 @@ def _copy_with(item: _Row, **changes: object) -> _Row:
     return made
 
 
-def _operator(
+def _complete_operator(
     name: str, row: Operator, matrix: OperatorsFile, written: Reconstruction | None
 ) -> Operator:
     fix = row.note

@@ -111,11 +111,11 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
     legacy = False
     for node in graph.node:
         # the paths of the node's modules, outermost first, then its operator
-        scopes = [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
+        scopes = [re.sub(_CALL, "", scope) for scope in _parse_texts(_metadata(node, NAME_SCOPES))]
         if scopes:
             *modules, operators[node.name] = scopes
             inner[node.name] = modules[-1] if modules else ""
-            kinds = _texts(_metadata(node, CLASS_HIERARCHY))
+            kinds = _parse_texts(_metadata(node, CLASS_HIERARCHY))
             if len(kinds) == len(scopes):
                 for module, kind in zip(modules, kinds, strict=False):
                     if kind:
@@ -149,7 +149,7 @@ def _metadata(node: onnx.NodeProto, key: str) -> str:
 
 # blocks of the same kind have equal classes
 @lru_cache(256)
-def _texts(literal: str) -> tuple[str, ...]:
+def _parse_texts(literal: str) -> tuple[str, ...]:
     """Returns the texts of a Python list literal; empty if malformed or above the limits."""
     if len(literal) > _LONGEST_TEXT or not re.fullmatch(_LIST, literal):
         return ()

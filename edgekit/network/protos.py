@@ -24,6 +24,17 @@ RUNTIMES = frozenset({"com.microsoft"})
 UNLISTED = frozenset(
     {"ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
 )
+#: Operators whose results are random numbers.
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
 #: Domain and operator of a node that replaces a module left out of the network: PyTorch or ONNX
 #: Runtime runs it. Its attribute ``module`` is the module's path.
 LEFT_DOMAIN, LEFT_OPERATOR = "edgekit.pytorch", "Module"

@@ -60,7 +60,7 @@ def shape_request(
         ModelError: "model.dimension", "model.profiles", "model.bucket", "model.values", or an error
             of ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
     """
-    values = _values(section, inputs)
+    values = _read_values(section, inputs)
     fixed = {name: value.opt for name, value in values.items()}
     if not is_ranged(section):
         return ShapeRequest(static_shapes(section), fixed=fixed)
@@ -70,7 +70,7 @@ def shape_request(
     return replace(request, fixed=fixed, values=varying)
 
 
-def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Values:
+def _read_values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Values:
     """Returns the values of inputs whose values are sizes.
 
     Raises:
@@ -293,7 +293,7 @@ class _Request:
         }
         bounds = {name: axis_bounds(axis) for name, axis in self._section.dimensions.items()}
         for name, sizes in given.items():
-            self._rank(name, sizes)
+            self._refuse_other_rank(name, sizes)
             for axis, dim in enumerate(self._dims[name]):
                 own = sizes.min[axis], sizes.opt[axis], sizes.max[axis]
                 self._refuse_other_size(name, axis, dim, own)
@@ -332,7 +332,7 @@ class _Request:
         # a placeholder: the buckets determine the size
         return axis_bounds(1) if self._section.buckets and not self._given else None
 
-    def _rank(self, name: str, given: Range) -> None:
+    def _refuse_other_rank(self, name: str, given: Range) -> None:
         value = next(value for value in self._inputs if value.name == name)
         dims = self._dims[name]
         if value.type.tensor_type.HasField("shape") and len(given.min) != len(dims):
@@ -381,7 +381,7 @@ class _Request:
         if not isinstance(forms, Sequence):
             found = self._buckets_from_data(forms.count, profiles, best[0], data)
         elif forms:
-            found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
+            found = [self._read_bucket(number, form, best[0]) for number, form in enumerate(forms)]
         elif any(not isinstance(size, int | str) for size in self._section.dimensions.values()):
             found = list(self._size_combinations(best[0]))
         elif ranged:
@@ -425,7 +425,7 @@ class _Request:
             for name, shape in sizes.items()
         }
 
-    def _bucket(self, number: int, form: BucketForm, best: Sizes) -> Sizes:
+    def _read_bucket(self, number: int, form: BucketForm, best: Sizes) -> Sizes:
         where = f"model.buckets.{number}"
         if isinstance(form, str):
             height, width = map(int, form.split("x"))
@@ -440,14 +440,14 @@ class _Request:
                     where=where,
                     hint=f"{nearest(name, names)} the inputs are: {', '.join(names)}".strip(),
                 )
-            self._rank_of_bucket(name, sizes, where)
+            self._refuse_bucket_shape(name, sizes, where)
             for dim, size in zip(self._dims[name], sizes, strict=True):
                 if dim.dim_param and not is_fixed(dim):
                     bound[dim.dim_param] = size
         given = {name: tuple(sizes) for name, sizes in form.items()}
         return {**self._with_dimensions(best, bound), **given}
 
-    def _rank_of_bucket(self, name: str, sizes: Sequence[int], where: str) -> None:
+    def _refuse_bucket_shape(self, name: str, sizes: Sequence[int], where: str) -> None:
         dims = self._dims[name]
         wrong = len(dims) != len(sizes) or any(
             is_fixed(dim) and dim.dim_value != size for dim, size in zip(dims, sizes, strict=False)
@@ -461,7 +461,7 @@ class _Request:
                 hint="only the open axes can be set",
             )
 
-    def _picture(self, where: str) -> tuple[str, int]:
+    def _picture_input(self, where: str) -> tuple[str, int]:
         """Returns the picture input, and the axis of its height."""
         found = []
         for name, dims in self._dims.items():
@@ -480,10 +480,10 @@ class _Request:
         return found[0]
 
     def _picture_bucket(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
-        name, first = self._picture(where)
+        name, first = self._picture_input(where)
         sizes = list(best[name])
         sizes[first : first + 2] = height, width
-        self._rank_of_bucket(name, sizes, where)
+        self._refuse_bucket_shape(name, sizes, where)
         pairs = zip(self._dims[name][first : first + 2], (height, width), strict=True)
         bound = {dim.dim_param: size for dim, size in pairs if dim.dim_param}
         return {**self._with_dimensions(best, bound), name: tuple(sizes)}
@@ -504,7 +504,7 @@ class _Request:
                 where=where,
                 hint="give calibration.data (a folder of images), or list the buckets",
             )
-        name, first = self._picture(where)
+        name, first = self._picture_input(where)
         ranges = [profile[name] for profile in profiles]
         low = tuple(min(sizes.min[axis] for sizes in ranges) for axis in (first, first + 1))
         high = tuple(max(sizes.max[axis] for sizes in ranges) for axis in (first, first + 1))

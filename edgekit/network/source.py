@@ -223,7 +223,7 @@ def foreign_format(path: Path) -> tuple[str, str] | None:
     """
     named = quote(str(path))
     if path.is_dir():
-        return _folder(path, named)
+        return _folder_format(path, named)
     if not path.is_file():
         return None  # opening the file raises the error later
     with path.open("rb") as file:
@@ -235,7 +235,7 @@ def foreign_format(path: Path) -> tuple[str, str] | None:
         if head.startswith(magic, at):
             return what, hint.format(named)
     if head.startswith(b"PK\x03\x04"):
-        return _archive(path, named)
+        return _archive_format(path, named)
     if _PICKLE.match(head):
         return TORCH_PICKLES[1], _TORCH
     return _format_by_structure(path, head, size, named)
@@ -272,7 +272,7 @@ def _format_by_structure(path: Path, head: bytes, size: int, named: str) -> tupl
     return None
 
 
-def _folder(path: Path, named: str) -> tuple[str, str] | None:
+def _folder_format(path: Path, named: str) -> tuple[str, str] | None:
     names = sorted(os.listdir(path))
     if {"saved_model.pb", "saved_model.pbtxt"} & set(names):
         return "the folder of a TensorFlow SavedModel", (f"convert it: {_TF} --saved-model {named}")
@@ -289,7 +289,7 @@ def _folder(path: Path, named: str) -> tuple[str, str] | None:
     return None
 
 
-def _archive(path: Path, named: str) -> tuple[str, str]:
+def _archive_format(path: Path, named: str) -> tuple[str, str]:
     from edgekit_device.files import map_file
     from edgekit_device.zips import zip_entries
 

@@ -210,7 +210,7 @@ def stream_session(
 
 
 def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterator[_Piece]:
-    groups = _groups(proto, weights)
+    groups = _group_nodes(proto, weights)
     wanted = {value.name for value in proto.graph.output}
     later: list[set[str]] = []
     for nodes in reversed(groups):
@@ -233,7 +233,7 @@ def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterat
         yield _Piece(nodes, inputs, outputs, [name for name in read if name in weights], gone)
 
 
-def _groups(
+def _group_nodes(
     proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]
 ) -> list[list[onnx.NodeProto]]:
     """Returns the nodes of each piece, with the nodes that compute its constants."""

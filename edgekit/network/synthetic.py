@@ -69,10 +69,10 @@ def synthetic_image(
     image = np.zeros(shape, np.float32)
     for cells, amplitude in _FIELDS:
         weight = amplitude * rng.uniform(0.3, 1.3)
-        image += np.float32(weight) * _field(rng, shape, cells)
+        image += np.float32(weight) * _draw_field(rng, shape, cells)
     y, x = np.meshgrid(np.linspace(-1, 1, rows), np.linspace(-1, 1, columns), indexing="ij")
     for _ in range(_SHAPES):
-        mask = _mask(rng, y, x)
+        mask = _draw_mask(rng, y, x)
         colour = rng.normal(0, 1.4, (channels, 1, 1))
         texture = rng.uniform(0.0, 0.5)
         image = np.where(mask, texture * image + colour, image).astype(np.float32)
@@ -85,7 +85,7 @@ def _standardise(image: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.flo
     return np.asarray(centred / max(float(centred.std()), 1e-6), np.float32)
 
 
-def _field(
+def _draw_field(
     rng: np.random.Generator, shape: tuple[int, int, int], cells: int
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     channels, rows, columns = shape
@@ -106,7 +106,7 @@ def _interpolation(size: int, cells: int) -> np.ndarray[Any, np.dtype[np.float32
     return matrix
 
 
-def _mask(
+def _draw_mask(
     rng: np.random.Generator, y: np.ndarray[Any, Any], x: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Draws a disc, a rectangle, a grating or a half plane with random position and angle."""
@@ -150,7 +150,7 @@ def synthetic_inputs(
     """
     graph = model.proto.graph
     limits = _index_limits(graph)
-    specs = [_spec(value) for value in graph.input]
+    specs = [_input_spec(value) for value in graph.input]
     for index in range(first, first + count):
         yield {
             name: values(stream("input", seed, index, name, shape), shape, dtype, limits.get(name))
@@ -176,7 +176,7 @@ def _index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
     return limits
 
 
-def _spec(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...], np.dtype[Any]]:
+def _input_spec(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...], np.dtype[Any]]:
     tensor = value.type.tensor_type
     shape = tuple(d.dim_value for d in tensor.shape.dim)
     if not value.type.HasField("tensor_type") or not all(

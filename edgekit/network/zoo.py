@@ -367,7 +367,7 @@ class _Filler:
         self._seed = seed
         self._recipe = recipe
         self._weights: dict[str, Array] = {}
-        kinds, images = _batch(graph, seed)
+        kinds, images = _draw_batch(graph, seed)
         self._kinds = kinds
         self._stages = Stages(graph, self._weights, images)
         self._branches = _branches(graph)
@@ -494,7 +494,7 @@ def _uniform(purpose: str, seed: int, name: str, size: int) -> Array:
     return stream(purpose, seed, name).uniform(-1, 1, size)
 
 
-def _batch(graph: ShippedGraph, seed: int) -> tuple[list[str], list[Array]]:
+def _draw_batch(graph: ShippedGraph, seed: int) -> tuple[list[str], list[Array]]:
     value = graph.proto.graph.input[0]
     shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
     kinds, images = [], []
@@ -568,7 +568,7 @@ def builtin(name: str, seed: int = 0) -> Model:
             if near
             else "known are " + ", ".join(BUILTIN_NAMES),
         )
-    graph = read_shipped(_file(known))
+    graph = read_shipped(_shipped_file(known))
     weights = fill(graph, seed, _RECIPES[known])
     _name_blocks(graph)
     return canonical(graph.proto, None, source=f"builtin:{known}?seed={seed}", weights=weights)
@@ -596,7 +596,7 @@ def _name_blocks(graph: ShippedGraph) -> None:
             node.name = f"{block}{kind}" if node.op_type == "Sum" else kind
 
 
-def _file(name: str) -> str:
+def _shipped_file(name: str) -> str:
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
     if not path.is_file():
         raise ModelError(

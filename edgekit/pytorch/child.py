@@ -1,8 +1,8 @@
 """Loads and exports a file or a factory in a separate process.
 
 Usage: child.py REQUEST SECONDS BYTES: within SECONDS of CPU time and BYTES of address space, it
-executes the file REQUEST (``outside.Request``), and writes ``answer.json`` into the request's
-folder. It is started by ``python -I``; edgekit is imported from the request's ``path``.
+executes the file REQUEST (``isolated_export.Request``), and writes ``answer.json`` into the
+request's folder. It is started by ``python -I``; edgekit is imported from the request's ``path``.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _prepare_ultralytics(model: Any) -> dict[str, str]:
     arguments = getattr(model, "args", None)
     arguments = arguments if isinstance(arguments, dict) else vars(arguments or object)
     size = arguments.get("imgsz") or 640
-    sides = [int(one) for one in (size if isinstance(size, list | tuple) else [size, size])]
+    sides = [int(side) for side in (size if isinstance(size, list | tuple) else [size, size])]
     names = model.names.values() if isinstance(model.names, dict) else model.names
     about = {
         "names": dict(enumerate(map(str, names))),

@@ -190,7 +190,7 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
     if (found := export_cache.find(key)) is not None:
         return found
     cut, calls = with_left_modules(load(whole), globs)
-    places = [one for one in parts(cut.proto) if isinstance(one, LeftModule)]
+    places = [part for part in parts(cut.proto) if isinstance(part, LeftModule)]
     with export_cache.new_entry(key) as folder:
         save_model(cut, folder / export_cache.FILE)
         left = []
@@ -251,10 +251,10 @@ def export_network(
     import torch
 
     notes: list[str] = []
-    program, axes = _program(network, exporter)
+    program, axes = _capture_program(network, exporter)
     if program is not None:
         # known before the translation, which takes most of the time
-        key = _key(network, export_cache.program_digest(program), release, exporter, axes)
+        key = _cache_key(network, export_cache.program_digest(program), release, exporter, axes)
         if (found := export_cache.find(key)) is not None:
             return export_cache.copy_out(found, save)
     with torch.no_grad():
@@ -273,7 +273,7 @@ def export_network(
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result identifies the network
-        key = _key(network, structure + weights, release, exporter, axes)
+        key = _cache_key(network, structure + weights, release, exporter, axes)
     quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
     kinds = network.types() | {"int8" if quantised else "float32"}
     # the least precise type of the network decides
@@ -310,8 +310,8 @@ def export_network(
             exporter=made,
             opset=exporters.read_opset(proto),
             tensorrt=release,
-            inputs=_tensors(proto.graph.input, network.call.tensors, ranged=True),
-            outputs=_tensors(proto.graph.output, network.outputs),
+            inputs=_describe_tensors(proto.graph.input, network.call.tensors, ranged=True),
+            outputs=_describe_tensors(proto.graph.output, network.outputs),
             arguments=Arguments(
                 parameters=list(network.parameters),
                 leaves=list(network.leaves),
@@ -331,7 +331,9 @@ def export_network(
     return export_cache.copy_out(exported, save)
 
 
-def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[FreeAxis, ...]]:
+def _capture_program(
+    network: Network, exporter: Exporter | None
+) -> tuple[Any, tuple[FreeAxis, ...]]:
     """Returns the program to translate (None for the legacy exporter) and the varying axes."""
     import torch
 
@@ -361,7 +363,7 @@ def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[Fr
     return None if exporter == "legacy" else program, axes
 
 
-def _key(
+def _cache_key(
     network: Network,
     content: str,
     release: str,
@@ -450,18 +452,18 @@ def _missing_operators(proto: onnx.ModelProto, release: str) -> list[str]:
     )
 
 
-def _tensors(
+def _describe_tensors(
     values: Sequence[onnx.ValueInfoProto], tensors: Sequence[Any], *, ranged: bool = False
 ) -> list[Tensor]:
     return [
         Tensor(
             name=value.name,
-            shape=list(one.shape),
+            shape=list(tensor.shape),
             type=dtype_name(value.type.tensor_type.elem_type),
-            torch_type=type_name(one),
-            range=value_range(array(one)) if ranged else None,
+            torch_type=type_name(tensor),
+            range=value_range(array(tensor)) if ranged else None,
         )
-        for value, one in zip(values, tensors, strict=True)
+        for value, tensor in zip(values, tensors, strict=True)
     ]
 
 

@@ -120,9 +120,9 @@ def adopt(exported: Exported, name: str, within: Path) -> Exported:
             where=exported.source,
         )
     with new_entry(name) as folder:
-        for one in (FILE, DATA):
-            if (file.parent / one).is_file():
-                shutil.move(file.parent / one, folder / one)
+        for part in (FILE, DATA):
+            if (file.parent / part).is_file():
+                shutil.move(file.parent / part, folder / part)
         kept = exported.model_copy(update={"file": str(entry_folder(name) / FILE)})
         write_record(kept, folder)
     return kept

@@ -268,15 +268,15 @@ def refuse_free_sizes(
     Raises:
         ModelError: ``torch.dynamic_shapes``, with module path and source line.
     """
-    shapes = [one.type.tensor_type.shape for one in graph.output]
+    shapes = [value.type.tensor_type.shape for value in graph.output]
     # the legacy exporter computes some constant sizes at run time
     if not any(size.dim_param for shape in shapes for size in shape.dim):
         return
     made: Sequence[Any] = ()
     with contextlib.suppress(EdgekitError):  # a TorchScript file cannot run without values
         made = _run_without_values(make(), tensors, scalars=True, sizes=True)
-    for value, one in zip(graph.output, made, strict=False):
-        if not all(isinstance(size, int) for size in one.shape):
+    for value, tensor in zip(graph.output, made, strict=False):
+        if not all(isinstance(size, int) for size in tensor.shape):
             _run_without_values(make(), tensors, scalars=True, sizes=False)
             raise source_errors.free_size(None, value.name)
 
@@ -396,8 +396,8 @@ def _without_weights(
             [
                 *graph.input,
                 *(
-                    helper.make_tensor_value_info(name, one.data_type, list(one.dims))
-                    for name, one in weights.items()
+                    helper.make_tensor_value_info(name, weight.data_type, list(weight.dims))
+                    for name, weight in weights.items()
                 ),
             ],
             list(graph.output),
@@ -469,8 +469,8 @@ def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
             hint='try the other exporter (exporter="legacy" or "dynamo")',
         )
     _give_outputs_nodes(graph)
-    wanted = dict(zip([one.name for one in graph.input], inputs, strict=True))
-    wanted |= dict(zip([one.name for one in graph.output], outputs, strict=True))
+    wanted = dict(zip([value.name for value in graph.input], inputs, strict=True))
+    wanted |= dict(zip([value.name for value in graph.output], outputs, strict=True))
     taken = set(wanted.values())
     every = [name for node in graph.node for name in node.output]
     every += [tensor.name for tensor in graph.initializer]
@@ -486,7 +486,7 @@ def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
 
 def _give_outputs_nodes(graph: onnx.GraphProto) -> None:
     """Adds a separate node for an output that is also an input, a constant or another output."""
-    given = {one.name for one in (*graph.input, *graph.initializer)}
+    given = {value.name for value in (*graph.input, *graph.initializer)}
     for number, value in enumerate(graph.output):
         if value.name in given:
             name = f"{value.name}_output_{number}"

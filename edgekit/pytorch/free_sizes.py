@@ -75,13 +75,13 @@ def ranges_in(inputs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict
             # PyTorch treats a size of 1 as constant
             found.append(str(best if best > 1 else high))
             if low < high:
-                word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
+                word = "batch" if axis == 0 else f"{_plain_word(name)}_{axis}"
                 free.setdefault(name, {})[axis] = Dim(word, min=low, max=high)
         plain[name] = "x".join(found) + colon + kind
     return plain, free
 
 
-def _word(name: str) -> str:
+def _plain_word(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
@@ -106,8 +106,8 @@ def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict
     elif given is not None:
         raise _no_dimensions(f"{given!r} has no axes by input", tensors)
     found: dict[str, dict[int, Any]] = {}
-    for name, one in rows:
-        axes = dict(enumerate(one)) if isinstance(one, list | tuple) else one or {}
+    for name, form in rows:
+        axes = dict(enumerate(form)) if isinstance(form, list | tuple) else form or {}
         if name not in tensors or not isinstance(axes, Mapping):
             raise _no_dimensions(f"{name!r} is no tensor with axes", tensors)
         for axis, dim in axes.items():
@@ -137,7 +137,7 @@ def _refuse_example(name: str, axis: int, dim: Any, tensor: Any) -> None:
 
 
 def _no_dimensions(what: str, tensors: Mapping[str, Any]) -> UsageError:
-    sizes = listed(f"{name} {tensor_size(one)}" for name, one in tensors.items())
+    sizes = listed(f"{name} {tensor_size(tensor)}" for name, tensor in tensors.items())
     return UsageError(
         f"dynamic_shapes: {what}",
         code="torch.dynamic_shapes",
@@ -174,7 +174,7 @@ def free_axes(
                     hint='give it bounds: torch.export.Dim("batch", min=1, max=8)',
                 )
             own = given.get(name, {}).get(axis)
-            word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
+            word = "batch" if axis == 0 else f"{_plain_word(name)}_{axis}"
             # axes with PyTorch's same symbol have one size, so one name
             word = names.setdefault(str(size), own.__name__ if own is not None else word)
             best = int(tensors[position].shape[axis])
@@ -292,7 +292,7 @@ def refused_range(error: Exception) -> ModelError | None:
 
 def failed_at(tensors: Mapping[str, Any], reason: str) -> ModelError:
     """Returns the error of a network that fails at an end of its range."""
-    sizes = ", ".join(f"{name} {tensor_size(one)}" for name, one in tensors.items())
+    sizes = ", ".join(f"{name} {tensor_size(tensor)}" for name, tensor in tensors.items())
     return ModelError(
         f"the network fails at an end of its range, {sizes}: {reason}",
         code="torch.dynamic_shapes",

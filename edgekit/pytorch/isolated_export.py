@@ -114,7 +114,7 @@ def example_to(
         return None, [], b""
     import torch
 
-    from edgekit.pytorch.signature import Result
+    from edgekit.pytorch.signature import Result, type_name
 
     result = Result(())
     tensors = result.take({"args": args, "kwargs": dict(kwargs)})
@@ -126,7 +126,7 @@ def example_to(
             data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
             file.write(data)
             digest.update(data)
-            kind = str(tensor.dtype).removeprefix("torch.")
+            kind = type_name(tensor)
             found.append(RawTensor(name=name, type=kind, shape=list(tensor.shape), offset=offset))
             offset += len(data)
     return result.structure, found, digest.digest()
@@ -286,7 +286,7 @@ def _untrusted_error(path: Path, digest: str) -> ModelError:
         f"this is {what}: loading it runs code of its author, so that it is not loaded",
         code="torch.untrusted",
         where=str(path),
-        hint="; ".join(one for one in (hint, trusting) if one),
+        hint="; ".join(filter(None, (hint, trusting))),
     )
 
 
@@ -308,7 +308,7 @@ def pickled_modules(path: Path) -> list[str]:
                 data = plain.read(_MOST_PICKLE)
         stream = io.BytesIO(data)
         # an old file begins with three additional pickles
-        operations = (one for _ in range(_PICKLES) for one in pickletools.genops(stream))
+        operations = (step for _ in range(_PICKLES) for step in pickletools.genops(stream))
         for operation, argument, _ in operations:
             if operation.name == "GLOBAL":
                 found.append(str(argument).partition(" ")[0])

@@ -74,7 +74,8 @@ class LeftCall:
         is float32 in its file, and compiled parts return arrays.
         """
         return [
-            as_tensor(one, self.device, kind) for one, kind in zip(values, self.takes, strict=True)
+            as_tensor(value, self.device, kind)
+            for value, kind in zip(values, self.takes, strict=True)
         ]
 
     def run(self, module: nn.Module, values: Sequence[Values]) -> list[Tensor]:
@@ -158,8 +159,8 @@ def leave_out(
     inside: list[str] = []
     for path in matched:
         here = found.twin.get_submodule(path)
-        here.register_forward_pre_hook(_entered(inside, path))
-        here.register_forward_hook(_recorder(found, inside, path), with_kwargs=True)
+        here.register_forward_pre_hook(_note_entry(inside, path))
+        here.register_forward_hook(_record_calls(found, inside, path), with_kwargs=True)
     with torch.no_grad():
         found.twin(*args, **kwargs)
     paths = {call.module for call in found.calls}
@@ -171,7 +172,7 @@ def leave_out(
     ]
     if missing:
         raise UsageError(
-            f"the network never calls {', '.join(one[0] for one in missing)}",
+            f"the network never calls {', '.join(modules[0] for modules in missing)}",
             code="torch.leave-not-called",
             where="leave",
             hint="name the modules inside: a list of modules and one whose weights alone are "
@@ -185,7 +186,7 @@ def leave_out(
     turn = itertools.cycle(found.calls)
     for path in paths:
         here = found.twin.get_submodule(path)
-        here.forward = _node(turn, here.forward)
+        here.forward = _node_forward(turn, here.forward)
     return found
 
 
@@ -211,11 +212,11 @@ def twin(module: nn.Module) -> nn.Module:
     return made(module)
 
 
-def _entered(inside: list[str], path: str) -> Callable[..., None]:
+def _note_entry(inside: list[str], path: str) -> Callable[..., None]:
     return lambda *_: inside.append(path)
 
 
-def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., None]:
+def _record_calls(found: LeftOut, inside: list[str], path: str) -> Callable[..., None]:
     def record(_module: Any, args: Any, kwargs: Any, result: Any) -> None:
         from torch.utils import _pytree
 
@@ -243,7 +244,7 @@ def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., Non
     return record
 
 
-def _node(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., Any]:
+def _node_forward(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the forward of a left-out module: the node of its next call during an export, and
     ``run`` otherwise.
     """

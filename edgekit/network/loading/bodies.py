@@ -12,30 +12,21 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network.protos import has_bodies, reads, tensor_type
+from edgekit.network.protos import RANDOM, has_bodies, reads, tensor_type
 from edgekit.network.windows import attributes
 
 #: A tensor's ONNX element type and shape.
 TypeAndShape = tuple[int, tuple[int, ...]]
 _INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 BRANCHES = ("then_branch", "else_branch")
-# exporters' trip count for "while the condition is true"; TensorRT's parser reads it the same way
-_UNLIMITED = np.iinfo(np.int32).max
+#: Exporters' trip count for "while the condition is true"; TensorRT's parser reads it, and larger
+#: counts, the same way.
+UNLIMITED = np.iinfo(np.int32).max
 # most iterations that are counted by running the nodes of the condition
 _MOST_COUNTED = 1024
 _MOST_VALUES = 4096
 # Scan of opset 8 has a batch
 _SCAN_SINCE = 9
-_RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
 
 
 class Scope(Protocol):
@@ -152,7 +143,7 @@ def trip_limit(scope: Scope, node: onnx.NodeProto) -> int | None:
         last = attributes(node)["num_scan_inputs"] - 1
         return known[1][_axis(node, "scan_input_axes", last, len(known[1]))]
     value = scope.value(node.input[0]) if node.input[0] else None
-    if value is None or value.size != 1 or int(value.item()) >= _UNLIMITED:
+    if value is None or value.size != 1 or int(value.item()) >= UNLIMITED:
         return None
     return max(int(value.item()), 0)
 
@@ -248,7 +239,7 @@ def _condition_nodes(
         follow: Sequence[str] = ()
         if name in writers:
             inner = writers[name]
-            if inner.domain or has_bodies(inner) or inner.op_type in _RANDOM:
+            if inner.domain or has_bodies(inner) or inner.op_type in RANDOM:
                 return None
             needed.add(id(inner))
             follow = reads(inner)

@@ -13,8 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.model import Constant, Deferred, DeferredStep, materialise
-from edgekit.network.protos import has_bodies
+from edgekit.network.model import QDQ, Constant, Deferred, DeferredStep, materialise
+from edgekit.network.protos import RANDOM, has_bodies
 from edgekit.network.windows import attributes
 
 _ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
@@ -23,16 +23,7 @@ _PLAIN_MOVES = frozenset({"Concat", "Gather", "Transpose"})
 VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 _REPEATS = {"ConstantOfShape", "Expand"}
 # explicit quantization must stay visible; random values are not constants
-_NEVER = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-}
+_NEVER = QDQ | RANDOM
 # most elements of a folded value beyond those of its inputs: larger Tiles and OneHots stay
 _LARGEST_GROWTH = 1 << 22
 # a repeated value takes no memory until it is written out; no board can hold more elements

@@ -72,7 +72,7 @@ def propose(
     shapes: dict[str, tuple[int, ...]] = {}
     ranges: dict[str, tuple[Axis, ...]] = {}
     rules: dict[str, None] = {}
-    rule = _rule(inputs, graph or onnx.GraphProto(), metadata or {})
+    rule = _choose_rule(inputs, graph or onnx.GraphProto(), metadata or {})
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         picture = picture_axis(dims) if value.type.tensor_type.HasField("shape") else None
@@ -80,7 +80,7 @@ def propose(
             shapes[value.name] = ranges[value.name] = (1, 3, rule.height, rule.width)
             rules["the file does not have its rank"] = None
             continue
-        axes = [_axis(i, dim, picture, rule) for i, dim in enumerate(dims)]
+        axes = [_axis_range(i, dim, picture, rule) for i, dim in enumerate(dims)]
         shapes[value.name] = tuple(axis[1] for axis in axes)
         ranges[value.name] = tuple(
             size if low == high else f"{low}..{size}..{high}" if size < high else f"{low}..{high}"
@@ -93,7 +93,7 @@ def propose(
     return Proposal(shapes, ranges, "; ".join(rules))
 
 
-def _axis(
+def _axis_range(
     position: int, dim: onnx.TensorShapeProto.Dimension, picture: int | None, rule: _Rule
 ) -> tuple[int, int, int]:
     """Returns the smallest, the proposed and the largest size of an axis."""
@@ -110,7 +110,7 @@ def _axis(
     return 1, 128, 512
 
 
-def _rule(
+def _choose_rule(
     inputs: Sequence[onnx.ValueInfoProto], graph: onnx.GraphProto, metadata: Mapping[str, str]
 ) -> _Rule:
     """Returns the first rule that applies: the file's metadata, then its kind of network."""

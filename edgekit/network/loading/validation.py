@@ -410,7 +410,7 @@ def input_shapes(
         shape = declared
         if value.name in shapes:
             shape = list(shapes[value.name])
-            _agrees(value.name, shapes[value.name], declared if has_rank else None)
+            _check_agreement(value.name, shapes[value.name], declared if has_rank else None)
         if (not has_rank and value.name not in shapes) or None in shape:
             labels = [dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim]
             dynamic[value.name] = f"[{', '.join(labels)}]" if has_rank else "of unknown rank"
@@ -430,7 +430,9 @@ def input_shapes(
     return found, notes
 
 
-def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | None) -> None:
+def _check_agreement(
+    name: str, given: Sequence[int], declared: Sequence[int | None] | None
+) -> None:
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in given):
         raise ModelError(
             f"the shape given for input {name!r} is {list(given)}, but sizes must be whole "

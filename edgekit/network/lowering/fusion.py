@@ -67,10 +67,10 @@ def fuse_shuffles(
         user = current[users[0]]
         if user is None:
             continue
-        own = moves.get(index) or _move(shuffle)
+        own = moves.get(index) or _read_move(shuffle)
         same = tensors[shuffle.inputs[0]].shape == tensors[output].shape
         nothing = same and own.turns_nothing
-        both = own.then(_move(user)) if _is_fused(user) else None
+        both = own.then(_read_move(user)) if _is_fused(user) else None
         if not nothing and both is None:
             continue
         # the result has the reader's position, so that the loop can merge it again there
@@ -123,7 +123,7 @@ class _Move:
         return _Move(self.first, True, other.last)
 
 
-def _move(layer: Layer) -> _Move:
+def _read_move(layer: Layer) -> _Move:
     if layer.params["mode"] == "RESHAPE":
         return _Move((), True, ())
     return _Move(_without_identity(tuple(layer.params["perm"])), False, ())
