@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _CHW = 3
 # precision: (NumPy type, tensor format)
 _STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
+# an index lives as long as its network
 _INDEXES: WeakKeyDictionary[Network, _NetworkIndex] = WeakKeyDictionary()
 _DRAM = ("local_dram", "global_dram")
 
@@ -377,6 +378,7 @@ def _mib(size: int) -> str:
 
 
 def _pool_size(size: int, smallest: int) -> int:
+    # the next power of two
     return 1 << (max(size, smallest) - 1).bit_length()
 
 

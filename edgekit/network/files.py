@@ -80,6 +80,7 @@ def outline(data: memoryview) -> Outline:
     count = 0
     graphs = 0
     for field, wire, start, value, end in _records(data, 0, len(data)):
+        # strict at the outermost level: files of other formats seldom pass by chance
         if _MODEL_FIELDS.get(field) != wire:
             raise NotOnnx(f"field {field} with wire type {wire} is not part of an ONNX model")
         if end > len(data):
@@ -265,6 +266,7 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
             offset = int(entry.get("offset") or 0)
             length = int(entry.get("length") or len(data) - offset)
         except ValueError:
+            # a text that is no number is refused below, like a number out of range
             offset = length = -1
         if offset < 0 or length < 0 or offset + length > len(data):
             raise ModelError(
@@ -342,6 +344,7 @@ def _byte_length(tensor: onnx.TensorProto) -> int:
 def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
     """Returns raw bytes as a view of the tensor's (possibly unaligned) array; packed data is
     copied."""
+    # several values a byte: NumPy has no view of these
     packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
     packed |= {
         getattr(TensorProto, name) for name in ("INT2", "UINT2") if hasattr(TensorProto, name)

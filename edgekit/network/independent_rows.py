@@ -115,6 +115,7 @@ def mixing_node(graph: OnnxGraph) -> str:
     """
     batch = graph.shape(graph.inputs[0])[:1]
     for name in graph.inputs:
+        # with a batch of 1 no mix of entries could be seen
         if graph.shape(name)[:1] != batch or batch in ((), (1,)):
             return f"the first axis of input {name!r} is not the batch of all inputs"
     for node in graph.nodes():

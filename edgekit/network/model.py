@@ -174,6 +174,7 @@ class Weights(Mapping[str, "np.ndarray"]):
     def __getitem__(self, name: str) -> np.ndarray:
         return materialise(self._entries[name])
 
+    # Mapping's own method would compute the weight
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
@@ -566,6 +567,7 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
             yield piece[: (array.size - start) * array.itemsize]
         return
     if not array.flags.c_contiguous:
+        # in C order, without a copy of the whole array
         pieces = np.nditer(array, ["external_loop", "buffered"], order="C", buffersize=step)
         yield from (np.asarray(piece).tobytes() for piece in pieces)
         return

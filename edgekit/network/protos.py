@@ -107,6 +107,7 @@ def is_known(value: onnx.ValueInfoProto) -> bool:
     sizes = [dim.dim_value for dim in tensor.shape.dim]
     if sizes and 0 not in sizes:
         return True
+    # 0 may be a size or a missing size: only HasField shows which
     return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
 
 

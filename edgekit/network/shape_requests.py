@@ -287,6 +287,7 @@ class _Request:
     def _profile(self, number: int) -> dict[str, Range]:
         """Returns a profile: a range for each input with dynamic sizes or a given shape."""
         given = {
+            # a single range, or a static shape, counts for each profile
             name: ranges[min(number, len(ranges) - 1)]
             for name, ranges in self._given.items()
             if name in self._dims

@@ -38,6 +38,7 @@ BUILTIN_NAMES = (
 )
 BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
+# bytes read of each file, and more of a file whose first bytes leave its format open
 _START, _HEAD = 1 << 12, 1 << 20
 #: Names of PyTorch's files in :func:`foreign_format`; loading a pickle runs its author's code.
 TORCH_PROGRAM, TORCHSCRIPT = "a program of torch.export (.pt2)", "a TorchScript file"

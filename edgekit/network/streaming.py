@@ -74,6 +74,7 @@ def group_inputs(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[F
         between = between or _WIDEST * sum(value.nbytes for value in first.values())
         more = min(_TOGETHER, _BETWEEN_BYTES // max(between, 1)) - 1
         yield [first, *islice(feeds, max(0, more))]
+        # measured now: later groups are as large as the limit allows
         between = sum(getattr(run, "between", 0) for run in runs)
 
 
@@ -248,6 +249,7 @@ def _group_nodes(
     total = 0
     for number, node in enumerate(graph.node):
         read = reads(node)
+        # other nodes without inputs, such as RandomNormal, are not constant
         constant = fixed.issuperset(read) if read else node.op_type == "Constant"
         if constant and not outputs & set(node.output) and not has_bodies(node):
             fixed.update(node.output)
@@ -258,6 +260,7 @@ def _group_nodes(
         if more and groups[-1] and total + more > _PIECE_BYTES:
             groups.append([])
             held, present, total = set(), set(), 0
+            # the new group holds none of them yet
             more = sum(sizes.get(name, 0) for name in own)
         for maker in (graph.node[place] for place in needed):
             if not present.intersection(maker.output):

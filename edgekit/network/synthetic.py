@@ -28,6 +28,7 @@ _LIMIT = 1.8
 
 def stream(*parts: object) -> np.random.Generator:
     """Returns a random stream that depends only on ``parts``, not on the order of use."""
+    # hash() differs from process to process, SHA-256 does not
     text = "\x1f".join(str(part) for part in parts)
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
     return np.random.Generator(np.random.PCG64(seed))

@@ -120,6 +120,7 @@ def pool_output_sizes(
     stride = given.get("strides") or (1,) * len(source)
     plain = given.get("auto_pad", "NOTSET") == "NOTSET"
     pads = (given.get("pads") if plain else None) or (0,) * len(source)
+    # the last of `o` windows starts at (o - 1) * s, counted from the begin of the padding
     return tuple(
         o - 1 if o > 1 and (o - 1) * s >= i + b else o
         for o, s, i, b in zip(target, stride, source, pads, strict=False)

@@ -240,6 +240,7 @@ class _Scope:
             found = known.type_and_shape(name) if known is not None else None
             if found is not None:
                 dtypes[name], ranks[name] = dtype_name(found[0]), len(found[1])
+        # last: a constant's own type is certain
         for name, constant in constants.items():
             dtypes[name] = dtype_name(constant.data_type)
             ranks[name] = len(constant.dims)

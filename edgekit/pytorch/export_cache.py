@@ -147,6 +147,7 @@ def copy_out(exported: Exported, save: Path | None) -> Exported:
         return exported
     kept = Path(exported.file)
     with write_atomically(save) as temporary:
+        # the file names its data file, so both are written anew
         if any(kept.parent.glob(f"{FILE}.*")):
             _write_external(onnx.load(kept), temporary, f"{save.name}.data")
         else:

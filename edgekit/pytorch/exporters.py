@@ -37,6 +37,7 @@ def captured_output() -> Iterator[io.StringIO]:
     import torch
 
     said = io.StringIO()
+    # handlers keep the stderr of their creation, which the redirection below does not change
     handlers = [
         handler
         for name, logger in logging.root.manager.loggerDict.items()
@@ -277,6 +278,7 @@ def refuse_free_sizes(
         made = _run_without_values(make(), tensors, scalars=True, sizes=True)
     for value, tensor in zip(graph.output, made, strict=False):
         if not all(isinstance(size, int) for size in tensor.shape):
+            # this run stops at the operator, so its error has the place
             _run_without_values(make(), tensors, scalars=True, sizes=False)
             raise source_errors.free_size(None, value.name)
 

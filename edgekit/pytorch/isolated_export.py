@@ -140,6 +140,7 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     from edgekit.pytorch.signature import rebuild
 
+    # PyTorch warns of read-only buffers
     data = bytearray((Path(request.folder) / "values").read_bytes())
     tensors = {}
     for tensor in request.tensors:

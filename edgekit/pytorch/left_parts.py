@@ -197,6 +197,7 @@ def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
         return {"tensor": value.name}
     if value is None or isinstance(value, bool | int | float | str):
         return {"constant": value}
+    # a subclass could not be made again on a board
     if type(value) is dict and all(isinstance(key, str) for key in value):
         return {"dict": {key: _tree(item, part) for key, item in value.items()}}
     if type(value) in (list, tuple):

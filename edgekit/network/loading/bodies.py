@@ -192,6 +192,7 @@ def _count_iterations(
         if value is None:
             return None
         values[name] = value
+    # the reference would compute these in each iteration
     if any(value.size > _MOST_VALUES for value in (*values.values(), *constants.values())):
         return None
     from onnx.reference import ReferenceEvaluator

@@ -164,6 +164,7 @@ def _check_size(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _fill(node: onnx.NodeProto) -> np.ndarray:
+    # ONNX's default: FP32 zeros
     if not node.attribute:
         return np.zeros(1, np.float32)
     return numpy_helper.to_array(node.attribute[0].t)

@@ -181,7 +181,9 @@ def _restore_output_names(
             name = next(own, f"Identity:{output}")
             nodes.append(helper.make_node("Identity", [root], [output], name=name))
         else:
+            # the tensor itself takes the output's name, so no node is needed
             renamed[root] = output
+            # removed nodes that wrote it are still found by this name
             state.alias[root] = output
             fixed.add(output)
     if renamed:
@@ -428,6 +430,7 @@ def canonical(
         copy.CopyFrom(proto)
     calls: dict[str, Folded] = {}
     if copy.functions:
+        # before their bodies replace them
         calls = _function_calls(copy)
         copy = _inline_functions(copy)
         # again: inlining may have multiplied the nodes
@@ -578,6 +581,7 @@ def read_constants(
             where=stub.name,
         )
     constants.update(files.external_values(external, folder))
+    # with values of nodes' outputs, which are no initializers
     return {**constants, **given}
 
 
@@ -650,6 +654,7 @@ def _declared_types(
     found = {}
     for name, proto in declared.items():
         labels = {dim.dim_param for dim in proto.tensor_type.shape.dim if dim.dim_param}
+        # each of its symbols is a size of an input, so all sizes are known
         if labels and labels <= opened.keys():
             filled = onnx.TypeProto()
             filled.CopyFrom(proto)

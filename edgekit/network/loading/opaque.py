@@ -116,6 +116,7 @@ def before_opaque(model: Model) -> Model:
     remaining: list[Node] = []
     ends: list[str] = []
     for node in graph.nodes():
+        # behind an opaque node nothing can run here either
         if node.name in graph.only_on_board or not gone.isdisjoint(node.reads()):
             gone.update(node.outputs)
             # outputs of kept nodes are picked from these below

@@ -521,6 +521,7 @@ class Evaluation:
         self, name: str, proto: onnx.TypeProto | None, node: onnx.NodeProto | None = None
     ) -> None:
         shape = _static_shape(proto)
+        # an operator that onnx cannot infer: the exporter knew its shape
         if shape is None and _static_shape(self._declared.get(name)) is not None:
             proto = self._declared[name]
             shape = _static_shape(proto)

@@ -199,6 +199,7 @@ def _place_control_flow(placer: Placer, node: Node) -> None:
     if kind == "LOOP":
         params = {"trip_count": found.trip_count, "trip_limit": found.trip_limit}
         known &= found.trip_count is not None
+    # an If runs once; without a known count the cost is unknown, so 0 does no harm
     runs = params.get("trip_count", 1) or 0
     placer.emit(
         node,
