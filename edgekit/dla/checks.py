@@ -117,6 +117,7 @@ def compile_check(value: Any) -> Check:
     """
     if not isinstance(value, dict):
         fail("", f"expected a check, found {value!r}")
+    # for a layer kind that no DLA has
     if value == {"never": True}:
         return Check(lambda facts: RuleFailure(str(facts.get("kind")), "", str(facts.get("kind"))))
     if len(value) == 1 and isinstance(parts := next(iter(value.values())), list):

@@ -103,6 +103,7 @@ def stored_shape(
     facts = _facts(format)
     if format == "LINEAR":
         return tuple(shape)
+    # the DLA takes all leading dimensions as one batch
     batch, channels, height, width = as_nchw(shape)
     if facts.layout == "vector":
         vector = facts.vector
@@ -150,6 +151,7 @@ def border_refusal(
         raise ValueError(f"unknown role {role!r}; known are {', '.join(ROLES)}")
     wanted = facts.readers
     others = [kind for kind in readers if wanted and kind not in wanted]
+    # the more general refusals first: format, type, channels, role, then the reader
     if not facts.roles:
         return _reason("formats.native", format)
     if wrong_type := type_refusal(format, dtype):
@@ -330,6 +332,7 @@ def _view_buffer(
         raise _buffer_error(f"the buffer has {buffer.nbytes} bytes, the format needs {wanted}")
     if not buffer.flags.c_contiguous:
         raise _buffer_error("the buffer has gaps: it must be C-contiguous")
+    # flat first: view needs contiguous bytes, and the buffer may have any shape
     return buffer.reshape(-1).view(dtype).reshape(shape)
 
 

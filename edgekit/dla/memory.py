@@ -192,6 +192,7 @@ def loadable_sizes(
     sram = facts.managed_sram.default
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
+    # by the size seen in builds, and by the documented size
     predicted, least = (
         MemoryNeed(
             managed_sram=_pool_size(sram, smallest),

@@ -49,6 +49,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
     """
     maps, channels = weights.shape[:2]
     kernel = weights.size // max(maps * channels, 1)
+    # a few megabytes at a time: weights may be memory maps of any size
     step = max(1, _BLOCK // max(channels * kernel, 1))
     good = total = 0
     for first in range(0, maps, step):
@@ -163,6 +164,7 @@ def assess_sparsity(
     return Sparsity(
         convolutions=rows,
         possible=len(possible),
+        # unknown as a whole if any weight was not read
         present=None if unread else sum(bool(row.present) for row in possible),
         macs=sum(row.macs for row in rows),
         macs_saved=saved,

@@ -107,7 +107,8 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
     every = dict.fromkeys(
         module for path in names.nodes.values() for module in enclosing_modules(path)[1:]
     )
-    # lists of modules are never called
+    # lists of modules are never called, and have no class in the file; without any classes, as from
+    # the legacy exporter, every module may have been called
     called = [item for item in every if item in names.classes] or list(every)
     chosen = {path for matched in left_paths(called, globs).values() for path in matched}
 
@@ -126,6 +127,7 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             continue
         own = {name for node in nodes for name in node.output if name}
         inside = {node.name for node in nodes}
+        # tensors that leave the module: outputs, and inputs of other nodes
         used = {value.name for value in graph.output}
         used |= {name for node in graph.node if node.name not in inside for name in reads(node)}
         inputs = list(

@@ -559,6 +559,7 @@ def buckets_for(
         low: Smallest height and width.
         high: Largest height and width.
     """
+    # rounded up to the stride, but never beyond the range
     steps = [
         tuple(min(-(-side // _STEP) * _STEP, most) for side, most in zip(size, high, strict=True))
         for size in sizes
@@ -570,6 +571,7 @@ def buckets_for(
         sides.append(different[:: -(-len(different) // _MOST_CANDIDATES)])
     heights, widths = sides
     candidates = list(itertools.product(heights, widths))
+    # equal sizes are counted once: data sets have few different ones
     pictures: dict[tuple[int, ...], int] = {}
     for step in steps:
         pictures[step] = pictures.get(step, 0) + 1

@@ -166,6 +166,7 @@ def free_axes(
             if isinstance(size, int):
                 continue
             low, high = _bounds(program, size.node.expr)
+            # an optimisation profile of TensorRT needs a largest size
             if high >= _UNBOUNDED:
                 raise ModelError(
                     f"axis {axis} of input {name!r} has no largest size",

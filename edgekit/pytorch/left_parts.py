@@ -179,6 +179,7 @@ def left_python(
         found = made.run(dict(zip(part.inputs, map(array, tensors), strict=True)))
     except DeviceError as error:
         raise _refusal(part, error.message) from error
+    # the caller's module, which has the state, is the reference
     wanted = left.run(part.call, tensors)
     for name, tensor in zip(part.outputs, wanted, strict=True):
         gap = difference(found[name], array(tensor))
