@@ -117,6 +117,7 @@ def compile_check(value: Any) -> Check:
     """
     if not isinstance(value, dict):
         fail("", f"expected a check, found {value!r}")
+    # for a layer kind that no DLA has
     if value == {"never": True}:
         return Check(lambda facts: RuleFailure(str(facts.get("kind")), "", str(facts.get("kind"))))
     if len(value) == 1 and isinstance(parts := next(iter(value.values())), list):
@@ -143,6 +144,7 @@ def compile_check(value: Any) -> Check:
 
 def _any(parts: tuple[Check, ...]) -> Check:
     def test(facts: Facts) -> RuleFailure | None:
+        # all alternatives fail: the first names the usual form
         first = None
         for part in parts:
             failure = part(facts)
@@ -178,6 +180,7 @@ def _limit_words(name: str, bound: Any) -> str:
 
 def _compare_each(fact: str, name: str, written: Any) -> Check:
     holds, words = _OPERATORS[name], _limit_words(name, written)
+    # a rule is checked on every layer: membership in constant time
     bound = frozenset(written) if name in _LISTS else written
 
     def test(facts: Facts) -> RuleFailure | None:

@@ -175,14 +175,15 @@ def explain(name: str) -> Explained:
     for rule_id, rule in known.rules.items():
         if rule_id.lower() == wanted:
             return explained(rule)
+    # rules first: no operator has a name with a dot
     for operator in known.operators:
         if operator.lower() == wanted:
-            return _operator(known, known.operators[operator])
+            return _explain_operator(known, known.operators[operator])
     for operator, row in known.unlisted.items():
         if operator.lower() == wanted:
-            return _unlisted(known, operator, row)
+            return _explain_unlisted(known, operator, row)
     if wanted in known.titles:
-        return ExplainedFamily(wanted, known.titles[wanted], _listed(known, wanted))
+        return ExplainedFamily(wanted, known.titles[wanted], _list_family(known, wanted))
     raise _unknown_name(known, name)
 
 
@@ -194,7 +195,7 @@ def explained(rule: Rule) -> ExplainedRule:
         text=rule.text,
         limit=rule.limit,
         fix=_generic_fix(rule.fix),
-        fixes=tuple(_fixes(rule)),
+        fixes=tuple(_list_fixes(rule)),
         source=join_titles(rule.source),
         sources=rule.source,
         certainty=rule.certainty,
@@ -208,7 +209,7 @@ def explained(rule: Rule) -> ExplainedRule:
     )
 
 
-def _fixes(rule: Rule) -> list[CaseFix]:
+def _list_fixes(rule: Rule) -> list[CaseFix]:
     """Returns the fixes of ``check`` by case; the first that fits a layer counts."""
     found = [CaseFix(way.of, _generic_fix(way.fix)) for way in rule.ways]
     if rule.operator_fix:
@@ -221,18 +222,18 @@ def _generic_fix(fix: str) -> str:
     return _FACT.sub(lambda fact: _UNKNOWN[fact[1]], fix)
 
 
-def _listed(known: Rules, family: str) -> tuple[ListedRule, ...]:
+def _list_family(known: Rules, family: str) -> tuple[ListedRule, ...]:
     return tuple(
         ListedRule(rule.id, rule.text, rule.limit) for rule in known if rule.family == family
     )
 
 
-def _operator(known: Rules, row: Operator) -> ExplainedOperator:
+def _explain_operator(known: Rules, row: Operator) -> ExplainedOperator:
     verdict, rules = _decide_operator(known, row)
     family = row.name.lower()
     same = None
     if family in known.titles:
-        same = Family(family, known.titles[family], _listed(known, family))
+        same = Family(family, known.titles[family], _list_family(known, family))
     return ExplainedOperator(
         operator=row.name,
         tensorrt=row.trt,
@@ -253,7 +254,7 @@ def _operator(known: Rules, row: Operator) -> ExplainedOperator:
     )
 
 
-def _unlisted(known: Rules, name: str, row: UnlistedOperator) -> ExplainedOperator:
+def _explain_unlisted(known: Rules, name: str, row: UnlistedOperator) -> ExplainedOperator:
     judging = [r.id for r in known if r.family in row.families and r.effect != "note"]
     return ExplainedOperator(
         operator=name,

@@ -59,17 +59,13 @@ class LayerGraph:
 
 def consumer_kinds(facts: LayerFacts) -> tuple[str, ...]:
     """Returns the kinds of the layers that read a layer's outputs; "nothing" without readers."""
-    readers = [
-        reader for name in facts.layer.outputs for reader in facts.graph.consumers.get(name, ())
-    ]
-    return tuple(reader.kind for reader in readers) or ("nothing",)
+    return tuple(reader.kind for reader in _reading_layers(facts)) or ("nothing",)
 
 
 def consumer_types(facts: LayerFacts) -> tuple[str, ...]:
     """Returns the output types of the layers that read a layer's outputs."""
-    graph = facts.graph
-    readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
-    return tuple(graph.tensors[name].dtype for reader in readers for name in reader.outputs)
+    tensors = facts.graph.tensors
+    return tuple(tensors[name].dtype for r in _reading_layers(facts) for name in r.outputs)
 
 
 def producer_kind(facts: LayerFacts) -> str | None:
@@ -86,8 +82,13 @@ def neighbour_kinds(facts: LayerFacts) -> tuple[str, ...]:
     """Returns the kinds of the layers before and after a layer."""
     graph = facts.graph
     before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
-    after = [r.kind for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
-    return (*before, *after)
+    return (*before, *(reader.kind for reader in _reading_layers(facts)))
+
+
+def _reading_layers(facts: LayerFacts) -> list[Layer]:
+    """Returns the layers that read a layer's outputs, output by output."""
+    consumers = facts.graph.consumers
+    return [reader for name in facts.layer.outputs for reader in consumers.get(name, ())]
 
 
 def _first_shape_text(names: tuple[str, ...], facts: LayerFacts) -> str:
@@ -139,7 +140,7 @@ def _axis_names(facts: LayerFacts) -> str:
 
 def _readers(facts: LayerFacts) -> str:
     graph = facts.graph
-    readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
+    readers = _reading_layers(facts)
     if not readers:
         return "no layer reads it"
     names = []
@@ -180,6 +181,7 @@ def _pool_steps(facts: LayerFacts) -> str:
 def _factor_window(side: int) -> list[int]:
     if side <= _LARGEST_WINDOW:
         return [side]
+    # the largest first, so that few poolings are needed
     factor = next((f for f in range(_LARGEST_WINDOW, 1, -1) if side % f == 0), 0)
     rest = _factor_window(side // factor) if factor else []
     return [factor, *rest] if rest else []
@@ -190,6 +192,7 @@ def _averaged_window(facts: LayerFacts) -> tuple[int, ...]:
     if facts.layer.kind != "POOLING":
         return _reduced_sides(facts)
     window = tuple(facts["kernel"] or ())
+    # one window, or windows side by side: only then do smaller poolings give the same averages
     whole = facts.shapes(facts.layer.outputs)[0][2:] == (1, 1)
     touching = whole or window == tuple(facts["stride"] or ())
     return window if touching and not facts["padded"] else ()
@@ -205,7 +208,7 @@ def _shuffle_kind(facts: LayerFacts) -> str:
     """Returns the operation that a reshape or transposition is a part of, if known."""
     layer, graph = facts.layer, facts.graph
     before = [graph.producers[name] for name in layer.inputs if name in graph.producers]
-    after = [r for name in layer.outputs for r in graph.consumers.get(name, ())]
+    after = _reading_layers(facts)
     perms = [
         tuple(shuffle.params.get("perm") or ())
         for shuffle in (layer, *before, *after)
@@ -215,6 +218,7 @@ def _shuffle_kind(facts: LayerFacts) -> str:
         return "channel shuffle"
     if _BLOCKS in map(len, perms):
         return "blocks"
+    # the product may be behind a reshape, so two steps
     next_readers = [
         r for reader in after for name in reader.outputs for r in graph.consumers.get(name, ())
     ]
@@ -265,6 +269,7 @@ class LayerFacts(Facts):
 
     def __missing__(self, name: str) -> Any:
         derive = _DERIVED.get(name)
+        # kept below, so each fact is computed once a layer
         value = None if derive is None else derive(self)
         self[name] = value
         return value
@@ -315,6 +320,7 @@ def _reads_uint8_input(facts: LayerFacts) -> bool:
 
 
 def _axis_from_end(facts: LayerFacts, axis: int) -> int:
+    # a layer without inputs, such as a constant, has only outputs
     rank = len(_input_shapes(facts)[0]) if facts.layer.inputs else len(_all_shapes(facts)[0])
     return axis - rank if axis >= 0 else axis
 
@@ -391,6 +397,7 @@ def _broadcast(facts: LayerFacts) -> str | None:
     different = " and ".join(map(_shape_text, shapes))
     if len(shapes[0]) != len(shapes[1]):
         return different
+    # either operand may be broadcast
     small, large = sorted(shapes, key=math.prod)
     forms = {large: "NCHW", (*large[:-2], 1, 1): "NC11", (*large[:-3], 1, 1, 1): "N111"}
     return forms.get(small, different)

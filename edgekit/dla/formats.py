@@ -73,9 +73,11 @@ def element_strides(
         _element_bytes(dtype)
         return _packed_strides(shape)
     stored = _packed_strides(stored_shape(shape, dtype, format, generation))
+    # the result is in the order N, C, H, W, whatever the order in memory
     if _facts(format).layout == "hwc":
         batch, line, pixel, channel = stored
         return (batch, channel, line, pixel)
+    # without the axis of the channels within a vector, which are adjacent
     return stored[: _CHW + 1]
 
 
@@ -101,6 +103,7 @@ def stored_shape(
     facts = _facts(format)
     if format == "LINEAR":
         return tuple(shape)
+    # the DLA takes all leading dimensions as one batch
     batch, channels, height, width = as_nchw(shape)
     if facts.layout == "vector":
         vector = facts.vector
@@ -148,6 +151,7 @@ def border_refusal(
         raise ValueError(f"unknown role {role!r}; known are {', '.join(ROLES)}")
     wanted = facts.readers
     others = [kind for kind in readers if wanted and kind not in wanted]
+    # the more general refusals first: format, type, channels, role, then the reader
     if not facts.roles:
         return _reason("formats.native", format)
     if wrong_type := type_refusal(format, dtype):
@@ -260,6 +264,7 @@ def pack(
     """
     array = np.asarray(array)
     if not array.dtype.isnative:
+        # the board reads the bytes in its own order
         array = array.astype(array.dtype.newbyteorder("="))
     _require_type(format, array.dtype.name)
     shape = stored_shape(array.shape, array.dtype.name, format, generation)
@@ -269,6 +274,7 @@ def pack(
         if not out.flags.writeable:
             raise _buffer_error("the buffer is read-only")
         stored = _view_buffer(out, shape, array.dtype)
+    # as unsigned numbers of that size: the packer knows no types, and no bit changes
     word = _SAME_SIZE[array.dtype.itemsize]
     source = np.ascontiguousarray(array).view(word).reshape(as_nchw(array.shape))
     write(source, stored.view(word), format)
@@ -326,6 +332,7 @@ def _view_buffer(
         raise _buffer_error(f"the buffer has {buffer.nbytes} bytes, the format needs {wanted}")
     if not buffer.flags.c_contiguous:
         raise _buffer_error("the buffer has gaps: it must be C-contiguous")
+    # flat first: view needs contiguous bytes, and the buffer may have any shape
     return buffer.reshape(-1).view(dtype).reshape(shape)
 
 

@@ -98,9 +98,11 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVe
     for layer in network.layers:
         row = rules.operators.get(layer.op)
         if row is not None and row.composed:
+            # the parser's layers of one node, which the matrix has as one operator
             nodes.setdefault(layer.origin, []).append(layer)
     rule = rules.rules[_COMPOSED_RULE]
     for layers in nodes.values():
+        # a refused layer already keeps the whole operator off the DLA
         if not all(verdicts[layer.name].ok for layer in layers):
             continue
         op = layers[0].op
@@ -141,6 +143,7 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
         for rule in rules
         if rule.counts is not None and rule.holds_for(ANY_KIND, generation, version)
     ]
+    # before the facts are made, which are read layer by layer
     if not notes or not generation:
         return newer
     graph = LayerGraph(network)
@@ -236,6 +239,7 @@ def judge(
         has_quantization=quantised or lowered,
         # Q/DQ nodes of weights have no layers
         has_qdq_nodes=quantised or not QDQ.isdisjoint(network.operators),
+        # a lowered network carries its scales in Q/DQ nodes instead
         gives_scales=scales is not None and not lowered,
         tensorrt_drives_dla=supports_dla(target, release),
         drives_newest=supports_dla(target, rules.newest),
@@ -244,9 +248,11 @@ def judge(
         release_known=parse_version(rules.oldest) <= version <= parse_version(rules.newest),
     )
     generation = target.dla.generation
+    # with the constants that remain layers: they get verdicts, but no place in a loadable
     whole = network.whole
     refusal = _network_refusal(rules, common, generation, version)
     precisions: dict[str, str] = {}
+    # a refusal of the network outweighs the layers' own reasons
     if refusal is not None:
         verdicts = {layer.name: LayerVerdict(ok=False, reasons=refusal) for layer in whole.layers}
     else:
@@ -268,6 +274,7 @@ def judge(
     slots = held if max_loadables is None else min(max_loadables, held)
     able = {n: v.ok for n, v in verdicts.items()}
     groups = find_working_candidates(network, able, QUANTIZATION, slots, precisions or precision)
+    # after the slots are given: a dropped candidate's slot stays empty
     groups = drop_oversized(network, groups, target, precisions or precision)
     on_dla = {name for group in groups if group.retained for name in group.layers}
     placed = {layer.name: "DLA" if layer.name in on_dla else "GPU" for layer in whole.layers}
@@ -282,6 +289,7 @@ def _network_refusal(
             continue
         if not rule.holds_for(ANY_KIND, generation, version):
             continue
+        # a check returns None if it holds: here the condition fails
         if rule.when is not None and rule.when(common) is not None:
             continue
         failure = rule.check(common)
@@ -331,6 +339,7 @@ class _LayerJudge:
         if verdict is None:
             self._graph.neighbours_read = False
             verdict = self._judge_new(layer, precision)
+            # a verdict that depends on neighbours holds for this layer alone
             if not self._graph.neighbours_read:
                 self._cache[key] = verdict
         if not verdict.ok:
@@ -343,6 +352,7 @@ class _LayerJudge:
         rule = self._rules.rules[name]
         facts = LayerFacts(layer, self._graph, self._common)
         broken = RuleFailure(layer.op, limit, layer.op)
+        # no change of the layer itself brings it to the DLA
         reason = replace(verdict_reason(rule, broken, facts), mends=False)
         if layer.opaque == LEFT:
             module = f"the module {layer.params['module']!r}"
@@ -374,6 +384,7 @@ class _LayerJudge:
         facts = LayerFacts(layer, self._graph, self._common)
         facts["kind_supported"] = kind in self._rules.kinds
         facts["precision"] = precision
+        # the matrix is about nodes of the model, not about layers that the parser inserts
         row = self._rules.operators.get(layer.op) if layer.nodes else None
         refusals: list[tuple[Rule, VerdictReason]] = []
         risks: list[tuple[Rule, VerdictReason]] = []
@@ -383,6 +394,7 @@ class _LayerJudge:
                 continue
             if rule.when is not None and rule.when(facts) is not None:
                 continue
+            # no restriction: such a rule only sets the precision
             if rule.check is None:
                 runs_in = rule.runs_in
                 continue
@@ -390,8 +402,10 @@ class _LayerJudge:
             if failure is not None:
                 findings = risks if rule.effect == "risk" else refusals
                 findings.append((rule, verdict_reason(rule, failure, facts, row)))
+        # the matrix is asked last: only a layer that the rules allow can contradict it
         if not refusals and row is not None and not row.composed:
             self._check_matrix(row, facts, refusals, risks)
+        # the reasons of a refused layer are its refusals; risks matter only if it is allowed
         found = refusals or risks
         disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
         return LayerVerdict(
@@ -419,6 +433,7 @@ class _LayerJudge:
                 broken = RuleFailure(row.name, f"TensorRT {row.since}", row.name)
                 refusals.append((rule, verdict_reason(rule, broken, facts)))
             return
+        # computed at build time: there is no layer to judge
         if row.trt == "folded":
             return
         rule = by_id["operators.not_exposed"]

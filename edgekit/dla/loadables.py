@@ -56,6 +56,7 @@ def find_candidates(
     for layer in network.layers:
         if not ok.get(layer.name, False):
             read = (producers[name].name for name in layer.inputs if name in producers)
+            # a layer on the GPU hands on the run of its sources, to find a path back to the DLA
             run[layer.name] = max((run[source] for source in read), default=_NO_RUN)
             last.pass_on(layer)
             continue
@@ -70,6 +71,7 @@ def find_candidates(
             current += 1
             found.append([])
             last.clear()
+        # the same run, so that layers behind the GPU are still found to depend on it
         elif not last.takes(layer, network, int8=int8):
             found.append([])
             last.clear()
@@ -101,6 +103,7 @@ class _OpenCandidate:
         """Notes a layer on the GPU."""
         if layer.kind in SHUFFLES and layer.inputs:
             source = layer.inputs[0]
+            # through chains of shuffles, to the tensor that a layer wrote
             self._origin[layer.outputs[0]] = self._origin.get(source, source)
 
     def takes(self, layer: Layer, network: Network, *, int8: bool) -> bool:
@@ -139,6 +142,7 @@ def find_working_candidates(
     }
     if not bare:
         return groups
+    # grouped again: without these layers the slots go to others
     able = {name: ok[name] and name not in bare for name in ok}
     return find_candidates(network, able, max_loadables, precision)
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _CHW = 3
 # precision: (NumPy type, tensor format)
 _STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
+# an index lives as long as its network
 _INDEXES: WeakKeyDictionary[Network, _NetworkIndex] = WeakKeyDictionary()
 _DRAM = ("local_dram", "global_dram")
 
@@ -191,6 +192,7 @@ def loadable_sizes(
     sram = facts.managed_sram.default
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
+    # by the size seen in builds, and by the documented size
     predicted, least = (
         MemoryNeed(
             managed_sram=_pool_size(sram, smallest),
@@ -213,8 +215,10 @@ def _local_dram(
     extra, borders = facts.local_extra, facts.local_borders
     live = _live_bytes(network, chosen, precision, generation)
     factor = facts.local_factor
+    # the peak, which may be at another layer for each sum
     inside = max(math.ceil(factor.int8 * int8 + factor.fp16 * fp16) for int8, fp16 in live)
     tensors = max(int8 + fp16 for int8, fp16 in live)
+    # a loadable without inner tensors had no extra bytes in the builds either
     if inside:
         # the extra bytes of a precision are taken once, however few layers have it
         most = max(extra.of(_storage_type(layer.name, precision)) for layer in chosen)
@@ -224,6 +228,7 @@ def _local_dram(
     rows = (network.tensors[layer.outputs[0]].shape[0] for layer in products)
     # the DLA runs a matrix product of several rows row by row
     row_bytes = sum(count for count in rows if count > 1) * facts.local_rows.value
+    # the factor of the border includes the border itself, which is added once
     both = border + max(tensors, math.ceil((borders.value - 1) * border))
     return tensors, max(inside, both) + row_bytes
 
@@ -250,6 +255,7 @@ def _border_bytes(
         width = _storage_type(layer.name, precision)
         for name in (*entering, *leaving):
             size = nbytes(network.tensors[name].shape, *_STORAGE[width], generation)
+            # layers of two precisions may read a tensor: it is stored once, in the larger format
             found[name] = max(size, found.get(name, 0))
     return sum(found.values())
 
@@ -285,6 +291,7 @@ def _live_bytes(
     last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
     alive = dict.fromkeys(_STORAGE, 0)
     held: dict[str, tuple[str, int]] = {}
+    # so that the maximum exists without inner tensors
     found = [(0, 0)]
     for index, layer in enumerate(layers):
         for name in layer.outputs:
@@ -297,7 +304,9 @@ def _live_bytes(
                 sizes = {w: nbytes(shape, *_STORAGE[w], generation) for w in widths}
                 held[name] = max(sizes.items(), key=lambda item: item[1])
                 alive[held[name][0]] += held[name][1]
+        # before the inputs end: they are alive with the outputs while the layer runs
         found.append((alive["int8"], alive["fp16"]))
+        # a layer may read a tensor twice
         for name in set(layer.inputs):
             if last[name] == index and name in held:
                 width, size = held.pop(name)
@@ -343,6 +352,7 @@ def weight_bytes(
             total += maps * per_kernel * math.prod(params.get("kernel", (1,))) * each
             total += maps * other
         elif layer.weight_elements:
+            # slopes, scales and other weights
             total += _round_up(layer.weight_elements, multiple) * other
     return total
 
@@ -369,6 +379,7 @@ def _mib(size: int) -> str:
 
 
 def _pool_size(size: int, smallest: int) -> int:
+    # the next power of two
     return 1 << (max(size, smallest) - 1).bit_length()
 
 
@@ -509,6 +520,7 @@ def drop_oversized(
         broken = next((limit for limit in over if limit.certain), None)
         return replace(group, retained=False, dropped=broken.rule) if broken else group
 
+    # a candidate without a slot keeps that reason
     return tuple(check_limits(group) if group.retained else group for group in groups)
 
 
@@ -666,6 +678,7 @@ def _suggest_fix(
     def no_better(limit: OverLimit | None) -> bool:
         return limit is not None and limit.certain >= over.certain
 
+    # by itself over the limit: then no cut of the loadable helps
     single = next((name for name in layers if no_better(still_over([name], precision))), None)
     in_int8 = any(_storage_type(name, precision) == "int8" for name in layers)
     batch = max(

@@ -183,8 +183,10 @@ def precisions_by_qdq(network: Network) -> dict[str, str]:
     read: dict[str, bool] = {}
 
     def feeds(source: Layer | None, layer: Layer) -> bool:
+        # an input of the network (None) is a float
         if source is None or source.kind == "DEQUANTIZE":
             return source is not None
+        # a value that another layer reads too leaves the kernel, and is rounded
         alone = all(len(consumers.get(name, ())) == 1 for name in source.outputs)
         return alone and fed[source.name] and _is_unrounded(source, layer)
 
@@ -193,6 +195,8 @@ def precisions_by_qdq(network: Network) -> dict[str, str]:
             return True
         return fed[reader.name] and read[reader.name] and _is_unrounded(layer, reader)
 
+    # inputs first, in graph order; then readers, in reverse order: each needs its neighbour's
+    # result
     for layer in network.layers:
         sources = [producers.get(name) for name in layer.inputs]
         quantised = layer.weight_operators is None or "DequantizeLinear" in layer.weight_operators
@@ -200,6 +204,7 @@ def precisions_by_qdq(network: Network) -> dict[str, str]:
         fed[layer.name] = quantised and reads_int8
     for layer in reversed(network.layers):
         readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
+        # an output of the network is a float, so no QUANTIZE ends the layer
         inner = bool(readers) and not outputs.intersection(layer.outputs)
         read[layer.name] = inner and all(reads(reader, layer) for reader in readers)
     return {
@@ -303,6 +308,7 @@ def _find_range_gap(names: Sequence[str], ranges: Amax) -> _RangeGap | None:
     """
     found: list[_RangeGap] = []
     for amax in ranges:
+        # a range of 0 is that of a constant zero, which any scale represents
         known = [name for name in dict.fromkeys(names) if amax.get(name, 0.0) > 0]
         if len(known) > 1:
             narrow, wide = (pick(known, key=amax.__getitem__) for pick in (min, max))
@@ -336,9 +342,11 @@ def float_tail(network: Network, ranges: Amax = ()) -> frozenset[str]:
             tail.append(layer)
     before = {layer.name for layer in tail if _mixes_ranges(layer, ranges)}
     after = set(before)
+    # the tail is in reverse order: readers come before the layers that they read
     for layer in tail:
         if any(r.name in before for name in layer.outputs for r in consumers.get(name, ())):
             before.add(layer.name)
+    # in graph order again, from the layers that mix ranges to the outputs
     for layer in reversed(tail):
         if any((s := producers.get(name)) is not None and s.name in after for name in layer.inputs):
             after.add(layer.name)
@@ -494,6 +502,7 @@ class _QdqPlacement:
             units.append(
                 _NodeLayers(
                     tuple(layers),
+                    # Q/DQ nodes take floats: integers and booleans stay as they are
                     tuple(n for n in read if n not in written and self._is_float(n)),
                     tuple(n for n in leaving if self._is_float(n)),
                 )
@@ -507,6 +516,7 @@ class _QdqPlacement:
     def _drop_movers(self) -> None:
         """Takes layers out of INT8 that only move floats which no INT8 layer computes with."""
         wanted: set[_NodeLayers] = set()
+        # readers first: a move is wanted if a later move is
         for unit in reversed(self._units):
             readers = [reader for name in unit.writes for reader in self._readers.get(name, ())]
             if any(r in self._int8 and (not r.moves or r in wanted) for r in readers):
@@ -520,6 +530,7 @@ class _QdqPlacement:
     def place(self) -> Lowering:
         """Returns the lowering after layers with a tensor that lacks a scale left INT8."""
         missing: dict[str, None] = {}
+        # a layer that leaves INT8 may leave others without a use of it; the set only shrinks
         while True:
             tensors = self._find_tensors()
             scales = tensors if self._scales is None else self._scales

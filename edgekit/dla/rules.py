@@ -102,14 +102,14 @@ def load_rules() -> Rules:
         for function, named in file.allowed_by.items():
             for kind in file.kinds:
                 allowed.setdefault(kind, {})[function] = tuple(source.title for source in named)
-        found += (_rule(rule, file.kinds) for rule in file.rules)
-        found += (_note(rule, file.kinds) for rule in file.notes)
+        found += (_complete_rule(rule, file.kinds) for rule in file.rules)
+        found += (_complete_rule(rule, file.kinds, "note") for rule in file.notes)
     matrix = read_document(OperatorsFile, folder / "operators.yaml")
-    found += (_rule(rule, ()) for rule in matrix.rules)
+    found += (_complete_rule(rule, ()) for rule in matrix.rules)
     # no layer breaks these rules (a tensor or a loadable may), so they are notes for a layer
     memory, formats, sparsity = memory_facts(), format_facts(), sparsity_facts()
     for rules in (memory.rules, formats.rules, sparsity.rules, sparsity.notes):
-        found += (_note(rule, ()) for rule in rules)
+        found += (_complete_rule(rule, (), "note") for rule in rules)
     titles |= {
         "operators": "Operator matrix",
         "memory": "Memory",
@@ -124,7 +124,7 @@ def load_rules() -> Rules:
     return Rules(
         rules=by_id,
         operators={
-            name: _operator(name, row, matrix, written.get(name))
+            name: _complete_operator(name, row, matrix, written.get(name))
             for name, row in matrix.operators.items()
         },
         titles=titles,
@@ -144,19 +144,13 @@ def loadables_per_core(version: Version | None = None) -> int:
     if version is None:
         return fact.value
     older = [count for first, count in fact.before.items() if version < parse_version(first)]
+    # limits of several releases may apply: the oldest release's is the smallest
     return min([fact.value, *older])
 
 
-def _rule(rule: Rule, kinds: tuple[str, ...]) -> Rule:
-    """Returns a rule of a file, completed by the file's other keys."""
-    return _complete(rule, kinds, rule.effect)
-
-
-def _note(rule: Rule, kinds: tuple[str, ...]) -> Rule:
-    return _complete(rule, kinds, "note")
-
-
-def _complete(rule: Rule, kinds: tuple[str, ...], effect: str) -> Rule:
+def _complete_rule(rule: Rule, kinds: tuple[str, ...], effect: str = "") -> Rule:
+    """Returns a rule of a file, completed by the file's other keys; its own effect if empty."""
+    effect = effect or rule.effect
     return _copy_with(
         rule,
         kinds=rule.kinds or kinds,
@@ -168,12 +162,13 @@ def _complete(rule: Rule, kinds: tuple[str, ...], effect: str) -> Rule:
 
 def _copy_with(item: _Row, **changes: object) -> _Row:
     """Returns a copy with changes; ``dataclasses.replace`` would take a third of the read time."""
+    # the class is frozen and has no slots, so its dict can be filled directly
     made = object.__new__(type(item))
     vars(made).update(vars(item), **changes)
     return made
 
 
-def _operator(
+def _complete_operator(
     name: str, row: Operator, matrix: OperatorsFile, written: Reconstruction | None
 ) -> Operator:
     fix = row.note

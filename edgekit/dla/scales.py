@@ -59,6 +59,7 @@ def weight_scales(value: np.ndarray, axis: int | None) -> np.ndarray:
     rest = tuple(range(1, source.ndim))
     for block in channel_blocks(source):
         part = source[block]
+        # from both ends: abs() would copy the block
         amax[block] = np.maximum(part.max(axis=rest, initial=0), -part.min(axis=rest, initial=0))
     scales = amax / np.float32(LEVELS)
     scales[scales < np.finfo(np.float32).tiny] = 1.0

@@ -49,6 +49,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
     """
     maps, channels = weights.shape[:2]
     kernel = weights.size // max(maps * channels, 1)
+    # a few megabytes at a time: weights may be memory maps of any size
     step = max(1, _BLOCK // max(channels * kernel, 1))
     good = total = 0
     for first in range(0, maps, step):
@@ -56,6 +57,7 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
         filled = np.zeros((len(block), -(-channels // of) * of, kernel), bool)
         filled[:, :channels] = block.reshape(len(block), channels, kernel) != 0
         used = filled.reshape(len(block), -1, of, kernel).sum(axis=2)
+        # `of - zeros` values may be other than 0
         good += int(np.count_nonzero(used <= of - zeros))
         total += used.size
     return good / total if total else 1.0
@@ -162,6 +164,7 @@ def assess_sparsity(
     return Sparsity(
         convolutions=rows,
         possible=len(possible),
+        # unknown as a whole if any weight was not read
         present=None if unread else sum(bool(row.present) for row in possible),
         macs=sum(row.macs for row in rows),
         macs_saved=saved,
@@ -221,6 +224,7 @@ def _read_pattern_share(layer: Layer, model: Model, maps: int, channels: int) ->
     pattern = sparsity_facts().pattern
     for name in layer.weights:
         values = model.weights[name]
+        # a bias
         if values.ndim < 2:
             continue
         if values.ndim == 2 and _channels_first(layer, model, values.shape, (maps, channels)):

@@ -163,6 +163,7 @@ def verdict_reason(
     else:
         way = next((way for way in rule.ways if way.when(facts) is None), rule)
     fix = way.fix.format_map(words)
+    # each title once: both sides of a dispute may have the same source
     source = "; ".join(dict.fromkeys((*against, *rule.sources)))
     rewritten = way is row and row.rewritten
     return VerdictReason(rule.id, message, found, limit, source, fix, way.mends, rewritten)

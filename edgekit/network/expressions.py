@@ -152,6 +152,6 @@ class _Evaluation:
             name
             for name, value in self._attributes.items()
             if isinstance(value, int)
-            or (isinstance(value, list) and all(isinstance(one, int) for one in value))
+            or (isinstance(value, list) and all(isinstance(item, int) for item in value))
         ]
         return f"its whole numbers are {', '.join(numbers)}" if numbers else "it has none"

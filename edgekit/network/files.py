@@ -80,6 +80,7 @@ def outline(data: memoryview) -> Outline:
     count = 0
     graphs = 0
     for field, wire, start, value, end in _records(data, 0, len(data)):
+        # strict at the outermost level: files of other formats seldom pass by chance
         if _MODEL_FIELDS.get(field) != wire:
             raise NotOnnx(f"field {field} with wire type {wire} is not part of an ONNX model")
         if end > len(data):
@@ -89,6 +90,7 @@ def outline(data: memoryview) -> Outline:
             continue
         graphs += 1
         body, count = _graph_outline(data, value, end, raw, count)
+        # the graph is shorter now, so its length is written again
         pieces.append(key(GRAPH) + varint(sum(len(piece) for piece in body)))
         pieces.extend(body)
     if not graphs:
@@ -131,6 +133,7 @@ def _tensor_outline(data: memoryview, start: int, end: int) -> tuple[bytes, tupl
             found = (value, stop - value)
         else:
             retained.append(data[begin:stop])
+    # small, or in a typed field such as float_data
     if found is None or found[1] < _KEEP_BELOW:
         return None
     return b"".join(retained), found
@@ -165,6 +168,7 @@ def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
     while True:
         if position >= end:
             raise Truncated(f"the file ends inside a number at byte {position}")
+        # a varint has at most ten bytes of seven bits
         if shift > 63:
             raise NotOnnx(f"no number at byte {position}")
         byte = data[position]
@@ -202,6 +206,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     hint = "give the path of an .onnx file, for example from torch.onnx.export"
     where = str(path)
     try:
+        # first, since regular_file refuses folders: it may be another framework's model
         if path.is_dir():
             refuse_foreign(path)
         size = regular_file(path).stat().st_size
@@ -254,12 +259,14 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
         entry = {item.key: item.value for item in tensor.external_data}
         path = _external_path(tensor.name, entry.get("location", ""), folder)
         if path not in maps:
+            # a file often has the data of hundreds of tensors
             maps[path] = map_array(path)
         data = maps[path]
         try:
             offset = int(entry.get("offset") or 0)
             length = int(entry.get("length") or len(data) - offset)
         except ValueError:
+            # a text that is no number is refused below, like a number out of range
             offset = length = -1
         if offset < 0 or length < 0 or offset + length > len(data):
             raise ModelError(
@@ -270,6 +277,7 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
                 hint="copy the complete data file again",
             )
         if not entry.get("length"):
+            # without a length the tensor's own size counts, not the rest of the file
             length = min(length, _byte_length(tensor))
         values[tensor.name] = as_array(tensor, data[offset : offset + length])
     return values
@@ -305,7 +313,9 @@ def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
             code="model.external_missing",
         )
     base = folder.resolve()
+    # realpath raises ValueError for a NUL character
     nul = "\0" in location
+    # with links resolved: a link must not lead out of the folder
     path = base if nul else Path(os.path.realpath(base / location))
     if not location or nul or Path(location).is_absolute() or not path.is_relative_to(base):
         raise ModelError(
@@ -334,6 +344,7 @@ def _byte_length(tensor: onnx.TensorProto) -> int:
 def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
     """Returns raw bytes as a view of the tensor's (possibly unaligned) array; packed data is
     copied."""
+    # several values a byte: NumPy has no view of these
     packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
     packed |= {
         getattr(TensorProto, name) for name in ("INT2", "UINT2") if hasattr(TensorProto, name)

@@ -44,6 +44,7 @@ def module_file(spec: str, folders: Sequence[Path], failure: Failure, hint: str)
     places: Any = [str(folder.absolute()) for folder in folders] + sys.path
     names = module.split(".")
     found = None
+    # step by step: importlib's own find_spec would import the parent packages
     for name in names:
         found = PathFinder.find_spec(name, places) if places else None
         places = list(found.submodule_search_locations or ()) if found is not None else None
@@ -53,6 +54,7 @@ def module_file(spec: str, folders: Sequence[Path], failure: Failure, hint: str)
             where=spec,
             hint=f"put it into {', '.join(dict.fromkeys(map(str, folders)))} or Python's path",
         )
+    # Python would import the standard module instead of the user's file
     if names[0] in sys.stdlib_module_names:
         raise failure(
             f"{names[0]!r} is the name of a Python standard module",
@@ -136,7 +138,7 @@ class UserFunction:
             found = inspect.signature(self.load()).parameters
         except (TypeError, ValueError):
             return {}
-        return {name: one.default is one.empty for name, one in found.items()}
+        return {name: parameter.default is parameter.empty for name, parameter in found.items()}
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -148,6 +150,7 @@ class UserFunction:
             own = unfiltered(sys.stderr)
             with contextlib.redirect_stdout(own), contextlib.redirect_stderr(own):
                 yield
+        # the user's code may call sys.exit, which must not end the command
         except (Exception, SystemExit) as error:
             text = str(error).strip().splitlines()
             raise self._failure(
@@ -170,10 +173,12 @@ class UserFunction:
         depth = module.count(".") + (self.file.name == "__init__.py")
         loaded = sys.modules.get(top)
         place = str(self.file.parents[depth])
+        # two projects in one process may each have a module of that name
         if loaded is not None and _IMPORTED.get(top, place) != place:
             for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
                 del sys.modules[name]
         elif loaded is not None and top not in _IMPORTED:
+            # a module that edgekit did not import may belong to the caller's program: it stays
             origin = getattr(loaded, "__file__", None)
             if origin is not None and not Path(origin).is_relative_to(place):
                 raise self.wrong(

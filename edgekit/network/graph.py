@@ -118,6 +118,7 @@ def form(node: Node) -> int:
     Different forms never have the same number; equal forms may have different numbers after more
     forms than the cache holds.
     """
+    # a list in a frozen class: the form is computed once a node
     if not node.known:
         pairs = sorted(node.attrs.items()) if node.attrs else ()
         attrs = tuple((key, _hashable(value)) for key, value in pairs)
@@ -252,6 +253,7 @@ class OnnxGraph:
             if node.domain == LEFT_DOMAIN:
                 found[node.name] = LEFT
                 continue
+            # one look-up of each ONNX operator; in other domains the node's form decides
             asked = node.domain or node.op not in there
             if asked and is_plugin(node.proto, self.opset):
                 found[node.name] = PLUGIN
@@ -422,12 +424,14 @@ class OnnxGraph:
                     code="model.unknown_output",
                     where=name,
                 )
+        # an output may be a constant that no node of the part reads
         needed = [name for name in dict.fromkeys([*used, *outputs]) if self.constant(name)]
         part = helper.make_graph(
             [node_proto(node) for node in chosen],
             self.name,
             [infos[name] for name in inputs],
             [infos[name] for name in outputs],
+            # a constant may also be an input of the part: then it is fed
             [self.initializers[name] for name in needed if name not in inputs],
             value_info=[
                 infos[name]

@@ -115,6 +115,7 @@ def mixing_node(graph: OnnxGraph) -> str:
     """
     batch = graph.shape(graph.inputs[0])[:1]
     for name in graph.inputs:
+        # with a batch of 1 no mix of entries could be seen
         if graph.shape(name)[:1] != batch or batch in ((), (1,)):
             return f"the first axis of input {name!r} is not the batch of all inputs"
     for node in graph.nodes():
@@ -148,6 +149,7 @@ def _pointwise(graph: OnnxGraph, node: Node) -> str:
     rank = len(graph.shape(node.outputs[0]))
     for name in node.reads():
         shape = graph.shape(name)
+        # broadcasting aligns the last axes: with fewer axes the batch would meet another axis
         if not _is_fixed(graph, name) and len(shape) != rank:
             return "its inputs have different numbers of axes"
         if _is_fixed(graph, name) and len(shape) == rank and shape[:1] not in ((), (1,)):
@@ -182,6 +184,7 @@ def _reduction(graph: OnnxGraph, node: Node) -> str:
 
 
 def _transpose(graph: OnnxGraph, node: Node) -> str:
+    # without `perm` the axes are reversed
     order = node.attrs.get("perm") or [-1]
     return "" if order[0] == 0 else "it moves the batch"
 
@@ -196,9 +199,11 @@ def _pad(graph: OnnxGraph, node: Node) -> str:
     pads = node.attrs.get("pads")
     if pads is None:
         value = graph.value(node.input(1))
+        # the axes of opset 18 on, which would give the pads another meaning
         if value is None or node.input(3):
             return "its pads are not known"
         pads = [int(size) for size in value.reshape(-1)]
+    # all begins, then all ends
     return "it pads the batch" if pads[0] or pads[len(pads) // 2] else ""
 
 
@@ -227,6 +232,7 @@ def _matmul(graph: OnnxGraph, node: Node) -> str:
         # [1, ..., M, K] by [B, ..., K, N]; a matrix of two axes would sum over the batch
         fits = ranks[1] > 2 and (ranks[0] < ranks[1] or graph.shape(left)[0] == 1)
     elif _is_fixed(graph, right):
+        # a matrix has no batch; with more axes its first is broadcast or absent
         shape = graph.shape(right)
         fits = len(shape) <= 2 or (ranks[0] > 2 and (len(shape) < ranks[0] or shape[0] == 1))
         fits = fits and len(shape) <= ranks[0]

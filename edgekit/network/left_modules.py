@@ -105,11 +105,12 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             "package.module:factory",
         )
     every = dict.fromkeys(
-        one for path in names.nodes.values() for one in enclosing_modules(path)[1:]
+        module for path in names.nodes.values() for module in enclosing_modules(path)[1:]
     )
-    # lists of modules are never called
+    # lists of modules are never called, and have no class in the file; without any classes, as from
+    # the legacy exporter, every module may have been called
     called = [item for item in every if item in names.classes] or list(every)
-    chosen = {one for matched in left_paths(called, globs).values() for one in matched}
+    chosen = {path for matched in left_paths(called, globs).values() for path in matched}
 
     def left_out(node: onnx.NodeProto) -> str:
         around = enclosing_modules(names.nodes.get(node.name, ""))[1:]
@@ -118,6 +119,7 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
     stages = _stages(graph, left_out)
     made: list[onnx.NodeProto] = []
     calls: list[Model] = []
+    # by stage; within a stage the compiled nodes first
     for key in sorted(stages, key=lambda key: (key[0], bool(key[1]))):
         path, nodes = key[1], stages[key]
         if not path:
@@ -125,6 +127,7 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             continue
         own = {name for node in nodes for name in node.output if name}
         inside = {node.name for node in nodes}
+        # tensors that leave the module: outputs, and inputs of other nodes
         used = {value.name for value in graph.output}
         used |= {name for node in graph.node if node.name not in inside for name in reads(node)}
         inputs = list(
@@ -181,6 +184,7 @@ def _stages(
     for node in graph.node:
         path = left_out(node)
         before = (known[name] for name in reads(node) if name in known)
+        # a result of another left-out module is known only after its stage
         stage = max((at + (other not in ("", path)) for at, other in before), default=0)
         stages[stage, path].append(node)
         known.update(dict.fromkeys(node.output, (stage, path)))

@@ -112,6 +112,7 @@ class Deferred:
             ModelError: ``model.constant``: it cannot be computed from these values.
         """
         known = self._value() if self._value is not None else None
+        # a weak reference: the values live only while a caller holds them
         if known is None:
             known = _run_step(self.step)[self.output].view()
             known.flags.writeable = False
@@ -140,6 +141,7 @@ def _run_step(last: DeferredStep) -> Mapping[str, np.ndarray]:
             for value in step.inputs
         ]
         made[step] = step.compute(values)
+        # else these references would keep the arrays that are dropped below
         del values
         for before in step.before():
             readers[before] -= 1
@@ -172,6 +174,7 @@ class Weights(Mapping[str, "np.ndarray"]):
     def __getitem__(self, name: str) -> np.ndarray:
         return materialise(self._entries[name])
 
+    # Mapping's own method would compute the weight
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
@@ -440,6 +443,7 @@ class Network:
         """The network in the builder's order: each kept constant precedes its reader."""
         if not self.constants:
             return self
+        # a constant's origin is its first reader
         before: dict[str, list[Layer]] = {}
         for constant in self.constants:
             before.setdefault(constant.origin[0], []).append(constant)
@@ -473,6 +477,7 @@ class Network:
     def _consumers(self) -> dict[str, tuple[Layer, ...]]:
         found: dict[str, list[Layer]] = {}
         for layer in self.layers:
+            # a layer may read a tensor twice (x + x)
             for name in dict.fromkeys(layer.inputs):
                 found.setdefault(name, []).append(layer)
         return {name: tuple(layers) for name, layers in found.items()}
@@ -526,6 +531,7 @@ def _digest(value: Constant) -> str:
 
 def _array_digest(array: np.ndarray) -> str:
     entry = _digests.get(id(array))
+    # after an array is freed, another may get its id: the reference must be to this array
     if entry is not None and entry[0]() is array:
         return entry[1]
     import hashlib
@@ -534,6 +540,7 @@ def _array_digest(array: np.ndarray) -> str:
     for chunk in chunks(array):
         total.update(chunk)
     found = total.hexdigest()
+    # an array that can be written may change after this
     if not array.flags.writeable:
         key = id(array)
         _digests[key] = (weakref.ref(array, lambda _: _digests.pop(key, None)), found)
@@ -560,6 +567,7 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
             yield piece[: (array.size - start) * array.itemsize]
         return
     if not array.flags.c_contiguous:
+        # in C order, without a copy of the whole array
         pieces = np.nditer(array, ["external_loop", "buffered"], order="C", buffersize=step)
         yield from (np.asarray(piece).tobytes() for piece in pieces)
         return
@@ -576,6 +584,7 @@ def _file_range(array: np.ndarray) -> tuple[str, int, int] | None:
     if not isinstance(root, np.memmap) or root.filename is None or not array.flags.c_contiguous:
         return None
     start = array.ctypes.data - root.ctypes.data
+    # the file of a writable map may differ from memory
     if root.mode != "r" or not 0 <= start <= root.nbytes - array.nbytes:
         return None
     return str(root.filename), root.offset + start, array.nbytes
@@ -616,6 +625,7 @@ def _metadata_entries(proto: onnx.ModelProto) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in proto.metadata_props:
         if item.key.startswith(_PREFIX):
+            # the first entry of a key counts, as in `metadata`
             found.setdefault(item.key, item.value)
     return found
 

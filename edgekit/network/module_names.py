@@ -94,7 +94,7 @@ def common_module(paths: Iterable[str]) -> str:
         if found is None:
             found = parts
             continue
-        same = [one == other for one, other in zip(found, parts, strict=False)]
+        same = [name == other for name, other in zip(found, parts, strict=False)]
         found = found[: same.index(False) if False in same else len(same)]
     return ".".join(found or ())
 
@@ -111,17 +111,19 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
     legacy = False
     for node in graph.node:
         # the paths of the node's modules, outermost first, then its operator
-        scopes = [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
+        scopes = [re.sub(_CALL, "", scope) for scope in _parse_texts(_metadata(node, NAME_SCOPES))]
         if scopes:
             *modules, operators[node.name] = scopes
             inner[node.name] = modules[-1] if modules else ""
-            kinds = _texts(_metadata(node, CLASS_HIERARCHY))
+            kinds = _parse_texts(_metadata(node, CLASS_HIERARCHY))
             if len(kinds) == len(scopes):
                 for module, kind in zip(modules, kinds, strict=False):
                     if kind:
                         classes.setdefault(module, kind)
         if node.name.startswith("/") and (path := _legacy_path(node.name)) is not None:
             named[node.name] = path
+            # other exporters also write slashes; the legacy exporter ends each name with the
+            # operator
             legacy = legacy or node.name.rpartition("/")[2].startswith(node.op_type)
     if not inner and not legacy:
         return None
@@ -132,6 +134,7 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
         if name not in found:
             continue
         path = found[name]
+        # the owner is inside the recorded module, and so is the more exact answer
         inside = owner.startswith(f"{path}.") if path else True
         if inside or _BATCH_NORM in operators.get(name, ""):
             found[name] = owner
@@ -146,11 +149,11 @@ def _metadata(node: onnx.NodeProto, key: str) -> str:
 
 # blocks of the same kind have equal classes
 @lru_cache(256)
-def _texts(literal: str) -> tuple[str, ...]:
+def _parse_texts(literal: str) -> tuple[str, ...]:
     """Returns the texts of a Python list literal; empty if malformed or above the limits."""
     if len(literal) > _LONGEST_TEXT or not re.fullmatch(_LIST, literal):
         return ()
-    texts = tuple(one or other for one, other in re.findall(_TEXT, literal))
+    texts = tuple(single or double for single, double in re.findall(_TEXT, literal))
     return texts if len(texts) <= _MOST_SCOPES and all(map(_is_name, texts)) else ()
 
 
@@ -235,6 +238,7 @@ def _fill_gaps(graph: onnx.GraphProto, found: dict[str, str]) -> None:
             found[node.name] = before
         by_tensor.update(dict.fromkeys(filter(None, node.output), found[node.name]))
     read_by: dict[str, str] = {}
+    # what has no predecessor with a module gets that of its first reader
     for node in reversed(graph.node):
         if node.name not in found:
             after = (read_by[name] for name in node.output if name in read_by)
@@ -288,7 +292,11 @@ def write_module_name(node: onnx.NodeProto, names: ModuleNames, path: str) -> No
     """
     if any(item.key == NAME_SCOPES for item in node.metadata_props):
         return
-    modules = [one for one in enclosing_modules(path) if one in names.classes or one in {"", path}]
+    modules = [
+        module
+        for module in enclosing_modules(path)
+        if module in names.classes or module in {"", path}
+    ]
     scopes, kinds = [*modules, node.op_type], [names.classes.get(module, "") for module in modules]
     node.metadata_props.add(key=NAME_SCOPES, value=repr(scopes))
     if any(kinds):

@@ -153,11 +153,11 @@ class _Branch:
 
     @property
     def devices(self) -> Counter[str]:
-        return _sum([module.devices for module in self.modules])
+        return _sum_counts([module.devices for module in self.modules])
 
     @property
     def rules(self) -> Counter[str]:
-        return _sum([module.rules for module in self.modules])
+        return _sum_counts([module.rules for module in self.modules])
 
     @property
     def us(self) -> float | None:
@@ -170,7 +170,7 @@ class _Branch:
         return len(self.devices) > 1 or len(self.rules) > 1
 
 
-def _sum(counts: Sequence[Mapping[str, int]]) -> Counter[str]:
+def _sum_counts(counts: Sequence[Mapping[str, int]]) -> Counter[str]:
     found: Counter[str] = Counter()
     for count in counts:
         found.update(count)
@@ -199,22 +199,26 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
     while level:
         following = []
         for branch in level:
-            branch.inner = _inner(branch, children)
+            branch.inner = _inner_branches(branch, children)
             more = len(branch.inner)
             if more and (branch is root or most is None or lines + more <= most):
                 branch.open, lines = True, lines + more + bool(_rest_of_branch(branch))
+                # a module that only wraps another has nothing to show itself
                 wrapped = more == 1 and not _rest_of_branch(branch)
                 following += [item for item in branch.inner if wrapped or item.mixed]
         level = following
-    return list(_lines(root, 0))
+    return list(_tree_lines(root, 0))
 
 
-def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> list[_Branch]:
+def _inner_branches(
+    branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]
+) -> list[_Branch]:
     """Returns the modules inside a branch as branches; for equal modules, those common to all."""
     by_name: dict[str, list[ModuleTotals]] = {}
     for outer in branch.modules:
-        for one in children.get(outer.module, ()):
-            by_name.setdefault(one.module.rpartition(".")[2], []).append(one)
+        for child in children.get(outer.module, ()):
+            by_name.setdefault(child.module.rpartition(".")[2], []).append(child)
+    # the modules of this line differ inside, so no inner line is true of all
     if any(len(found) < len(branch.modules) for found in by_name.values()):
         return []
     inside = f"{branch.name}." if branch.name else ""
@@ -224,6 +228,7 @@ def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> l
         for name in numbered
         for totals in by_name[name]
     }
+    # without classes, as from the legacy exporter, equal counts do not prove equal modules
     if len(numbered) > 1 and len(numbered) == len(by_name) and len(alike) == 1:
         every = [item for found in by_name.values() for item in found]
         return (
@@ -250,15 +255,15 @@ def _rest_of_branch(branch: _Branch) -> _Branch | None:
     rest = ModuleTotals(
         module=branch.name,
         layers=layers,
-        devices=branch.devices - _sum([totals.devices for totals in within]),
+        devices=branch.devices - _sum_counts([totals.devices for totals in within]),
         macs=0,
         us=None if times is None else max(times, 0.0),
-        rules=branch.rules - _sum([totals.rules for totals in within]),
+        rules=branch.rules - _sum_counts([totals.rules for totals in within]),
     )
     return _Branch("(itself)", [rest], [])
 
 
-def _lines(branch: _Branch, depth: int) -> list[dict[str, str]]:
+def _tree_lines(branch: _Branch, depth: int) -> list[dict[str, str]]:
     devices = [
         f"{name} {n:,}" if len(branch.devices) > 1 else name for name, n in branch.devices.items()
     ]
@@ -275,5 +280,5 @@ def _lines(branch: _Branch, depth: int) -> list[dict[str, str]]:
     if branch.open:
         rest = _rest_of_branch(branch)
         for inner in [*branch.inner, *([rest] if rest else ())]:
-            lines += _lines(inner, depth + 1)
+            lines += _tree_lines(inner, depth + 1)
     return lines

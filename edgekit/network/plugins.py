@@ -145,8 +145,9 @@ class Plugin:
             made = self._declared_outputs(node, forms)
         elif self.function is not None:
             zeros = iter(np.zeros(shape, dtype) for dtype, shape in forms)
+            # next() runs for constants too, so that zeros and inputs stay in step
             values = [constants.get(n, next(zeros)) if n else None for n in node.input]
-            made = [(one.dtype, one.shape) for one in PluginCall(self, node, {}).run(values)]
+            made = [(array.dtype, array.shape) for array in PluginCall(self, node, {}).run(values)]
         else:
             return {}
         return {
@@ -298,6 +299,7 @@ class PluginCall:
                 )
             if expected is None and array.dtype == np.float64:
                 self._check_float64(name, own)
+        # ascontiguousarray gives a scalar an axis; reshape removes it
         return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
 
     def _check_scales(self) -> None:

@@ -24,6 +24,17 @@ RUNTIMES = frozenset({"com.microsoft"})
 UNLISTED = frozenset(
     {"ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
 )
+#: Operators whose results are random numbers.
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
 #: Domain and operator of a node that replaces a module left out of the network: PyTorch or ONNX
 #: Runtime runs it. Its attribute ``module`` is the module's path.
 LEFT_DOMAIN, LEFT_OPERATOR = "edgekit.pytorch", "Module"
@@ -96,6 +107,7 @@ def is_known(value: onnx.ValueInfoProto) -> bool:
     sizes = [dim.dim_value for dim in tensor.shape.dim]
     if sizes and 0 not in sizes:
         return True
+    # 0 may be a size or a missing size: only HasField shows which
     return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
 
 
@@ -146,6 +158,7 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         if name in names:
             node.input[index] = names[name]
     for body in subgraphs(node):
+        # a name that the body defines hides the outer tensor
         outer = _without_redefined(names, _defined_names(body))
         for inner in body.node:
             rename_reads(inner, outer)
@@ -234,6 +247,7 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
                     where=node.name,
                     hint=nearest(name, [*producer, *known]) or "export the model again",
                 )
+    # sorted, and so a heap: of the ready nodes the first in the file is next
     ready = [index for index, count in enumerate(waiting) if not count]
     ordered = []
     while ready:
@@ -265,6 +279,7 @@ def _find_cycle(
         seen[index] = len(path)
         path.append(index)
         sources = (producer[name] for name in reads(nodes[index]) if name in producer)
+        # each node with a count waits for another such node, so the walk meets itself
         index = next(source for source in sources if waiting[source])
     names = [nodes[i].name for i in [*path[seen[index] :], index]]
     return names[::-1]

@@ -72,7 +72,7 @@ Profile = Mapping[str, Range]
 
 def sizes_at(profile: Profile, end: Literal["min", "opt", "max"]) -> Sizes:
     """Returns the smallest, optimum or largest sizes of a profile's inputs."""
-    return {name: getattr(one, end) for name, one in profile.items()}
+    return {name: getattr(ends, end) for name, ends in profile.items()}
 
 
 def elements(sizes: Sizes) -> int:
@@ -198,7 +198,7 @@ class ShapeRequest:
             (
                 number
                 for number, profile in enumerate(self.profiles)
-                if all(name in sizes and one.holds(sizes[name]) for name, one in profile.items())
+                if all(name in sizes and ends.holds(sizes[name]) for name, ends in profile.items())
             ),
             None,
         )
@@ -326,6 +326,7 @@ def axis_bounds(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
         return axis, axis, axis
     if isinstance(axis, str):
         return parse_axis(axis)
+    # a list has no best size: its largest is the optimum
     return min(axis), max(axis), max(axis)
 
 

@@ -172,6 +172,7 @@ class PiecewiseSession:
         self._outputs = [value.name for value in graph.output]
         self._steps: list[PluginCall | _Piece] = []
         types = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
+        # by tensor: the number of successive plugins that it depends on
         waits = {value.name: 0 for value in graph.input}
         nodes: dict[int, list[onnx.NodeProto]] = {}
         calls: dict[int, list[PluginCall]] = {}
@@ -195,15 +196,18 @@ class PiecewiseSession:
         }
         for number in range(1 + max((*nodes, *calls), default=0)):
             own = nodes.pop(number, [])
+            # `nodes` has only later pieces now, so these tensors cross a border
             later = {name for some in nodes.values() for node in some for name in reads(node)}
             wanted = {*later, *called, *self._outputs}
             written = [n for node in own for n in node.output if n in wanted]
+            # no later piece and no output may need the results of a piece
             if written:
                 part = piece(proto, own, written, types)
                 names = {tensor.name for tensor in part.graph.initializer}
                 session = open_piece(
                     part.SerializeToString(), {n: v for n, v in lent.items() if n in names}
                 )
+                # later pieces need the types of tensors that the file does not declare
                 types.update(
                     (value.name, output_value_info(value)) for value in session.get_outputs()
                 )
@@ -322,6 +326,7 @@ def lent_value(array: np.ndarray) -> Any:
     whole = np.require(array, requirements=["C", "A"])
     if whole.dtype.kind in "fiub":
         return ort.OrtValue.ortvalue_from_numpy(whole)
+    # bfloat16 and 8-bit floats: ONNX Runtime takes their bits with ONNX's type
     elem = int(helper.np_dtype_to_tensor_dtype(whole.dtype))
     bits = whole.view(np.dtype(f"uint{whole.itemsize * 8}"))
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem)

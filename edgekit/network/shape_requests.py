@@ -60,17 +60,17 @@ def shape_request(
         ModelError: "model.dimension", "model.profiles", "model.bucket", "model.values", or an error
             of ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
     """
-    values = _values(section, inputs)
-    fixed = {name: one.opt for name, one in values.items()}
+    values = _read_values(section, inputs)
+    fixed = {name: value.opt for name, value in values.items()}
     if not is_ranged(section):
         return ShapeRequest(static_shapes(section), fixed=fixed)
-    varying = {name: one for name, one in values.items() if not one.is_static}
+    varying = {name: value for name, value in values.items() if not value.is_static}
     left = [value for value in inputs if value.name not in values]
     request = _Request(section, left, varies=bool(varying)).build(data)
     return replace(request, fixed=fixed, values=varying)
 
 
-def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Values:
+def _read_values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Values:
     """Returns the values of inputs whose values are sizes.
 
     Raises:
@@ -183,12 +183,12 @@ class _Request:
             for sizes in ends:
                 _, notes = input_shapes(self._inputs, sizes, self._section.batch)
                 self._notes += [note for note in notes if note not in self._notes]
-        ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
+        ranged = len(profiles) > 1 or any(not sizes.is_static for sizes in profiles[0].values())
         if self._varies:
             ranged = True
             profiles = [{**self._static_inputs(), **profile} for profile in profiles]
         buckets = self._buckets(profiles, ranged, data)
-        optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
+        optimum: Sizes = {name: sizes.opt for name, sizes in profiles[0].items()}
         if ranged and not self._has_range():
             profiles = []  # only the listed sizes are allowed
         if not (ranged and profiles) and buckets:
@@ -223,9 +223,9 @@ class _Request:
         """Refuses a batch that conflicts with other sizes, or a range, of the same axis."""
         batch = self._section.batch
         for profile in profiles if batch is not None else ():
-            for name, one in profile.items():
+            for name, sizes in profile.items():
                 for axis, dim in enumerate(self._dims[name]):
-                    own = one.min[axis], one.opt[axis], one.max[axis]
+                    own = sizes.min[axis], sizes.opt[axis], sizes.max[axis]
                     if is_fixed(dim) or not is_batch(axis, dim) or {*own} == {batch}:
                         continue
                     key = f"model.dimensions.{dim.dim_param}"
@@ -274,7 +274,7 @@ class _Request:
         most = max(several.values(), default=1)
         for name, ranges in self._given.items():
             if len(ranges) != most and varies(self._section.shapes[name]):
-                other = next(one for one, count in several.items() if count == most)
+                other = next(first for first, count in several.items() if count == most)
                 raise ModelError(
                     f"input {name!r} has {counted(len(ranges), 'profile')}, input {other!r} has "
                     f"{most}",
@@ -287,15 +287,16 @@ class _Request:
     def _profile(self, number: int) -> dict[str, Range]:
         """Returns a profile: a range for each input with dynamic sizes or a given shape."""
         given = {
+            # a single range, or a static shape, counts for each profile
             name: ranges[min(number, len(ranges) - 1)]
             for name, ranges in self._given.items()
             if name in self._dims
         }
         bounds = {name: axis_bounds(axis) for name, axis in self._section.dimensions.items()}
-        for name, one in given.items():
-            self._rank(name, one)
+        for name, sizes in given.items():
+            self._refuse_other_rank(name, sizes)
             for axis, dim in enumerate(self._dims[name]):
-                own = one.min[axis], one.opt[axis], one.max[axis]
+                own = sizes.min[axis], sizes.opt[axis], sizes.max[axis]
                 self._refuse_other_size(name, axis, dim, own)
                 if dim.dim_param and bounds.setdefault(dim.dim_param, own) != own:
                     raise ModelError(
@@ -332,7 +333,7 @@ class _Request:
         # a placeholder: the buckets determine the size
         return axis_bounds(1) if self._section.buckets and not self._given else None
 
-    def _rank(self, name: str, given: Range) -> None:
+    def _refuse_other_rank(self, name: str, given: Range) -> None:
         value = next(value for value in self._inputs if value.name == name)
         dims = self._dims[name]
         if value.type.tensor_type.HasField("shape") and len(given.min) != len(dims):
@@ -353,7 +354,7 @@ class _Request:
     ) -> None:
         """Refuses another size, or a range, for a static axis."""
         if is_fixed(dim) and (bounds[0], bounds[2]) != (dim.dim_value, dim.dim_value):
-            open_ = [str(i) for i, one in enumerate(self._dims[name]) if not is_fixed(one)]
+            open_ = [str(i) for i, other in enumerate(self._dims[name]) if not is_fixed(other)]
             listed = f"open axes of {name!r}: {', '.join(open_)}"
             if not open_:
                 listed = f"input {name!r} has no open axis: export the network with dynamic axes"
@@ -381,7 +382,7 @@ class _Request:
         if not isinstance(forms, Sequence):
             found = self._buckets_from_data(forms.count, profiles, best[0], data)
         elif forms:
-            found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
+            found = [self._read_bucket(number, form, best[0]) for number, form in enumerate(forms)]
         elif any(not isinstance(size, int | str) for size in self._section.dimensions.values()):
             found = list(self._size_combinations(best[0]))
         elif ranged:
@@ -391,18 +392,18 @@ class _Request:
             )
             found = list(best)
         unique: list[Sizes] = []
-        for number, one in enumerate(found):
-            self._refuse_outside_profiles(number, one, profiles if ranged else [])
-            if one not in unique:
-                unique.append(one)
+        for number, bucket in enumerate(found):
+            self._refuse_outside_profiles(number, bucket, profiles if ranged else [])
+            if bucket not in unique:
+                unique.append(bucket)
         return tuple(unique)
 
     def _size_combinations(self, best: Sizes) -> Iterator[Sizes]:
         """Yields the combinations of the sizes that ``dimensions`` lists."""
         listed = {
-            name: tuple(dict.fromkeys(one))
-            for name, one in self._section.dimensions.items()
-            if not isinstance(one, int | str)
+            name: tuple(dict.fromkeys(axis))
+            for name, axis in self._section.dimensions.items()
+            if not isinstance(axis, int | str)
         }
         most = math.prod(map(len, listed.values()))
         if most > _MOST_BUCKETS:
@@ -420,12 +421,12 @@ class _Request:
         return {
             name: tuple(
                 bound.get(dim.dim_param, size) if not is_fixed(dim) else size
-                for dim, size in zip(self._dims[name], one, strict=True)
+                for dim, size in zip(self._dims[name], shape, strict=True)
             )
-            for name, one in sizes.items()
+            for name, shape in sizes.items()
         }
 
-    def _bucket(self, number: int, form: BucketForm, best: Sizes) -> Sizes:
+    def _read_bucket(self, number: int, form: BucketForm, best: Sizes) -> Sizes:
         where = f"model.buckets.{number}"
         if isinstance(form, str):
             height, width = map(int, form.split("x"))
@@ -440,14 +441,14 @@ class _Request:
                     where=where,
                     hint=f"{nearest(name, names)} the inputs are: {', '.join(names)}".strip(),
                 )
-            self._rank_of_bucket(name, sizes, where)
+            self._refuse_bucket_shape(name, sizes, where)
             for dim, size in zip(self._dims[name], sizes, strict=True):
                 if dim.dim_param and not is_fixed(dim):
                     bound[dim.dim_param] = size
         given = {name: tuple(sizes) for name, sizes in form.items()}
         return {**self._with_dimensions(best, bound), **given}
 
-    def _rank_of_bucket(self, name: str, sizes: Sequence[int], where: str) -> None:
+    def _refuse_bucket_shape(self, name: str, sizes: Sequence[int], where: str) -> None:
         dims = self._dims[name]
         wrong = len(dims) != len(sizes) or any(
             is_fixed(dim) and dim.dim_value != size for dim, size in zip(dims, sizes, strict=False)
@@ -461,7 +462,7 @@ class _Request:
                 hint="only the open axes can be set",
             )
 
-    def _picture(self, where: str) -> tuple[str, int]:
+    def _picture_input(self, where: str) -> tuple[str, int]:
         """Returns the picture input, and the axis of its height."""
         found = []
         for name, dims in self._dims.items():
@@ -480,10 +481,10 @@ class _Request:
         return found[0]
 
     def _picture_bucket(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
-        name, first = self._picture(where)
+        name, first = self._picture_input(where)
         sizes = list(best[name])
         sizes[first : first + 2] = height, width
-        self._rank_of_bucket(name, sizes, where)
+        self._refuse_bucket_shape(name, sizes, where)
         pairs = zip(self._dims[name][first : first + 2], (height, width), strict=True)
         bound = {dim.dim_param: size for dim, size in pairs if dim.dim_param}
         return {**self._with_dimensions(best, bound), name: tuple(sizes)}
@@ -504,10 +505,10 @@ class _Request:
                 where=where,
                 hint="give calibration.data (a folder of images), or list the buckets",
             )
-        name, first = self._picture(where)
+        name, first = self._picture_input(where)
         ranges = [profile[name] for profile in profiles]
-        low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
-        high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
+        low = tuple(min(sizes.min[axis] for sizes in ranges) for axis in (first, first + 1))
+        high = tuple(max(sizes.max[axis] for sizes in ranges) for axis in (first, first + 1))
         sides = buckets_for([_fit_size(size, low, high) for size in data], count, low, high)
         return [self._picture_bucket(*side, best, where) for side in sides]
 
@@ -515,11 +516,12 @@ class _Request:
         self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
     ) -> None:
         """Refuses a bucket outside all profiles."""
+        # for its errors: sizes that the file does not allow
         input_shapes(self._inputs, bucket, self._section.batch)
         if not profiles or ShapeRequest({}, tuple(profiles)).find_profile(bucket) is not None:
             return
-        shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
-        sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())
+        shown = "; ".join(", ".join(f"{n}: {sizes}" for n, sizes in p.items()) for p in profiles)
+        sizes = ", ".join(f"{n}: {'x'.join(map(str, shape))}" for n, shape in bucket.items())
         raise ModelError(
             f"the bucket {sizes} is in no profile",
             code="model.bucket",
@@ -557,6 +559,7 @@ def buckets_for(
         low: Smallest height and width.
         high: Largest height and width.
     """
+    # rounded up to the stride, but never beyond the range
     steps = [
         tuple(min(-(-side // _STEP) * _STEP, most) for side, most in zip(size, high, strict=True))
         for size in sizes
@@ -568,6 +571,7 @@ def buckets_for(
         sides.append(different[:: -(-len(different) // _MOST_CANDIDATES)])
     heights, widths = sides
     candidates = list(itertools.product(heights, widths))
+    # equal sizes are counted once: data sets have few different ones
     pictures: dict[tuple[int, ...], int] = {}
     for step in steps:
         pictures[step] = pictures.get(step, 0) + 1
@@ -581,16 +585,19 @@ def buckets_for(
     def best_with(others: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [*others, min(candidates, key=lambda candidate: waste([*others, candidate]))]
 
+    # the largest first: every picture fits from the start
     chosen = [(max(heights), max(widths))]
     while len(chosen) < count and waste(more := best_with(chosen)) < waste(chosen):
         chosen = more
     better = True
+    # each exchange reduces the area, so this ends
     while better:
         better = False
         for position in range(len(chosen)):
             other = best_with(chosen[:position] + chosen[position + 1 :])
             if waste(other) < waste(chosen):
                 chosen, better = other, True
+    # an exchange may leave a bucket without pictures
     used = {bucket_area(size, chosen) for size in pictures}
     chosen = [bucket for bucket in chosen if bucket[0] * bucket[1] in used]
     return sorted(chosen, key=lambda bucket: (bucket[0] * bucket[1], bucket), reverse=True)

@@ -38,6 +38,7 @@ BUILTIN_NAMES = (
 )
 BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
+# bytes read of each file, and more of a file whose first bytes leave its format open
 _START, _HEAD = 1 << 12, 1 << 20
 #: Names of PyTorch's files in :func:`foreign_format`; loading a pickle runs its author's code.
 TORCH_PROGRAM, TORCHSCRIPT = "a program of torch.export (.pt2)", "a TorchScript file"
@@ -223,7 +224,7 @@ def foreign_format(path: Path) -> tuple[str, str] | None:
     """
     named = quote(str(path))
     if path.is_dir():
-        return _folder(path, named)
+        return _folder_format(path, named)
     if not path.is_file():
         return None  # opening the file raises the error later
     with path.open("rb") as file:
@@ -235,7 +236,7 @@ def foreign_format(path: Path) -> tuple[str, str] | None:
         if head.startswith(magic, at):
             return what, hint.format(named)
     if head.startswith(b"PK\x03\x04"):
-        return _archive(path, named)
+        return _archive_format(path, named)
     if _PICKLE.match(head):
         return TORCH_PICKLES[1], _TORCH
     return _format_by_structure(path, head, size, named)
@@ -243,6 +244,7 @@ def foreign_format(path: Path) -> tuple[str, str] | None:
 
 def _format_by_structure(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
     """Returns the result of :func:`foreign_format` for formats without own first bytes."""
+    # eight bytes with the length of the header, then the header as JSON
     if size > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
         return "a safetensors file", _WEIGHTS
     if head.lstrip().startswith((b"<?xml", b"<net")) and b"<net" in head:
@@ -271,7 +273,7 @@ def _format_by_structure(path: Path, head: bytes, size: int, named: str) -> tupl
     return None
 
 
-def _folder(path: Path, named: str) -> tuple[str, str] | None:
+def _folder_format(path: Path, named: str) -> tuple[str, str] | None:
     names = sorted(os.listdir(path))
     if {"saved_model.pb", "saved_model.pbtxt"} & set(names):
         return "the folder of a TensorFlow SavedModel", (f"convert it: {_TF} --saved-model {named}")
@@ -288,7 +290,7 @@ def _folder(path: Path, named: str) -> tuple[str, str] | None:
     return None
 
 
-def _archive(path: Path, named: str) -> tuple[str, str]:
+def _archive_format(path: Path, named: str) -> tuple[str, str]:
     from edgekit_device.files import map_file
     from edgekit_device.zips import zip_entries
 

@@ -74,6 +74,7 @@ def group_inputs(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[F
         between = between or _WIDEST * sum(value.nbytes for value in first.values())
         more = min(_TOGETHER, _BETWEEN_BYTES // max(between, 1)) - 1
         yield [first, *islice(feeds, max(0, more))]
+        # measured now: later groups are as large as the limit allows
         between = sum(getattr(run, "between", 0) for run in runs)
 
 
@@ -90,6 +91,7 @@ def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
     Raises:
         ModelError: As ``session``; a session in pieces raises some errors in its first run.
     """
+    # functions of plugins already divide a session into pieces
     if is_large(model.weights) and not any(plugin.function for plugin in model.plugins):
         made = stream_session(
             with_outputs(model.proto, outputs), model.weights, partial(_open_piece, model)
@@ -170,21 +172,22 @@ class StreamedSession:
         """Runs an inference of each input; all inputs pass a piece before the next piece."""
         names = list(outputs or self._outputs)
         alive: list[dict[str, Any]] = [dict(feed) for feed in group]
-        for one in self._pieces:
-            data = piece(self._proto, one.nodes, one.outputs, self._types).SerializeToString()
-            lent = {name: lent_value(self._weights[name]) for name in one.weights}
+        for part in self._pieces:
+            data = piece(self._proto, part.nodes, part.outputs, self._types).SerializeToString()
+            lent = {name: lent_value(self._weights[name]) for name in part.weights}
             session = self._open(data, lent)
             self._types.update(
                 (value.name, output_value_info(value)) for value in session.get_outputs()
             )
             for values in alive:
-                made = session.run(one.outputs, {name: values[name] for name in one.inputs})
-                values.update(zip(one.outputs, made, strict=True))
+                made = session.run(part.outputs, {name: values[name] for name in part.inputs})
+                values.update(zip(part.outputs, made, strict=True))
                 self.between = max(self.between, sum(value.nbytes for value in values.values()))
-                for name in set(one.dropped) - set(names):
+                for name in set(part.dropped) - set(names):
                     values.pop(name, None)
+            # before the pages of its weights are released, which it reads in place
             del session
-            for name in one.weights:
+            for name in part.weights:
                 value = entries(self._weights)[name]
                 if isinstance(value, np.ndarray):
                     forget_pages(value)
@@ -201,13 +204,14 @@ def stream_session(
     The arguments are those of :class:`StreamedSession`.
     """
     constants = {tensor.name for tensor in proto.graph.initializer}
+    # no piece has a node that writes such an output
     if any(value.name in constants for value in proto.graph.output):
         return None
     return StreamedSession(proto, weights, open_piece)
 
 
 def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterator[_Piece]:
-    groups = _groups(proto, weights)
+    groups = _group_nodes(proto, weights)
     wanted = {value.name for value in proto.graph.output}
     later: list[set[str]] = []
     for nodes in reversed(groups):
@@ -230,7 +234,7 @@ def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterat
         yield _Piece(nodes, inputs, outputs, [name for name in read if name in weights], gone)
 
 
-def _groups(
+def _group_nodes(
     proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]
 ) -> list[list[onnx.NodeProto]]:
     """Returns the nodes of each piece, with the nodes that compute its constants."""
@@ -245,6 +249,7 @@ def _groups(
     total = 0
     for number, node in enumerate(graph.node):
         read = reads(node)
+        # other nodes without inputs, such as RandomNormal, are not constant
         constant = fixed.issuperset(read) if read else node.op_type == "Constant"
         if constant and not outputs & set(node.output) and not has_bodies(node):
             fixed.update(node.output)
@@ -255,6 +260,7 @@ def _groups(
         if more and groups[-1] and total + more > _PIECE_BYTES:
             groups.append([])
             held, present, total = set(), set(), 0
+            # the new group holds none of them yet
             more = sum(sizes.get(name, 0) for name in own)
         for maker in (graph.node[place] for place in needed):
             if not present.intersection(maker.output):

@@ -28,6 +28,7 @@ _LIMIT = 1.8
 
 def stream(*parts: object) -> np.random.Generator:
     """Returns a random stream that depends only on ``parts``, not on the order of use."""
+    # hash() differs from process to process, SHA-256 does not
     text = "\x1f".join(str(part) for part in parts)
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
     return np.random.Generator(np.random.PCG64(seed))
@@ -48,6 +49,7 @@ def values(
         [synthetic_image(rng, (shape[1], shape[2], shape[3])) for _ in range(shape[0])]
     )
     if dtype == np.uint8:
+        # three standard deviations of 48 around 128 just exceed the range of uint8
         batch = np.clip(np.rint(128 + 48 * batch), 0, 255)
     return batch.astype(dtype)
 
@@ -68,10 +70,10 @@ def synthetic_image(
     image = np.zeros(shape, np.float32)
     for cells, amplitude in _FIELDS:
         weight = amplitude * rng.uniform(0.3, 1.3)
-        image += np.float32(weight) * _field(rng, shape, cells)
+        image += np.float32(weight) * _draw_field(rng, shape, cells)
     y, x = np.meshgrid(np.linspace(-1, 1, rows), np.linspace(-1, 1, columns), indexing="ij")
     for _ in range(_SHAPES):
-        mask = _mask(rng, y, x)
+        mask = _draw_mask(rng, y, x)
         colour = rng.normal(0, 1.4, (channels, 1, 1))
         texture = rng.uniform(0.0, 0.5)
         image = np.where(mask, texture * image + colour, image).astype(np.float32)
@@ -84,7 +86,7 @@ def _standardise(image: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.flo
     return np.asarray(centred / max(float(centred.std()), 1e-6), np.float32)
 
 
-def _field(
+def _draw_field(
     rng: np.random.Generator, shape: tuple[int, int, int], cells: int
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     channels, rows, columns = shape
@@ -105,7 +107,7 @@ def _interpolation(size: int, cells: int) -> np.ndarray[Any, np.dtype[np.float32
     return matrix
 
 
-def _mask(
+def _draw_mask(
     rng: np.random.Generator, y: np.ndarray[Any, Any], x: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Draws a disc, a rectangle, a grating or a half plane with random position and angle."""
@@ -149,7 +151,7 @@ def synthetic_inputs(
     """
     graph = model.proto.graph
     limits = _index_limits(graph)
-    specs = [_spec(value) for value in graph.input]
+    specs = [_input_spec(value) for value in graph.input]
     for index in range(first, first + count):
         yield {
             name: values(stream("input", seed, index, name, shape), shape, dtype, limits.get(name))
@@ -170,11 +172,12 @@ def _index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
         if node.op_type == "Gather" and node.input[0] in dims:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
             size = dims[node.input[0]][axis]
+            # two tables with different numbers of rows may have the same indices
             limits[node.input[1]] = min(size, limits.get(node.input[1], size))
     return limits
 
 
-def _spec(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...], np.dtype[Any]]:
+def _input_spec(value: onnx.ValueInfoProto) -> tuple[str, tuple[int, ...], np.dtype[Any]]:
     tensor = value.type.tensor_type
     shape = tuple(d.dim_value for d in tensor.shape.dim)
     if not value.type.HasField("tensor_type") or not all(

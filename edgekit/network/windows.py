@@ -30,12 +30,12 @@ class KernelWindow:
         """Returns the entries of ``Layer.params``; a 1-D window becomes the first of two axes."""
         wide = len(self.kernel) == 1
         pads = (self.pads[0], 0, self.pads[1], 0) if wide else self.pads
-        one = (1,) if wide else ()
+        unit = (1,) if wide else ()
         return {
-            "kernel": (*self.kernel, *one),
-            "stride": (*self.stride, *one),
+            "kernel": (*self.kernel, *unit),
+            "stride": (*self.stride, *unit),
             "pads": pads,
-            "dilation": (*self.dilation, *one),
+            "dilation": (*self.dilation, *unit),
         }
 
 
@@ -120,6 +120,7 @@ def pool_output_sizes(
     stride = given.get("strides") or (1,) * len(source)
     plain = given.get("auto_pad", "NOTSET") == "NOTSET"
     pads = (given.get("pads") if plain else None) or (0,) * len(source)
+    # the last of `o` windows starts at (o - 1) * s, counted from the begin of the padding
     return tuple(
         o - 1 if o > 1 and (o - 1) * s >= i + b else o
         for o, s, i, b in zip(target, stride, source, pads, strict=False)

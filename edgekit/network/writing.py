@@ -43,10 +43,10 @@ def save(model: Model, path: str | Path) -> None:
     try:
         if total > LARGEST_INLINE:
             data = target.with_name(f"{target.name}.{model.digest[:12]}.data")
-            _replace(data, lambda file: _write_external(model, proto, data.name, file))
-            _replace(target, lambda file: file.write(proto.SerializeToString()))
+            _write_synced(data, lambda file: _write_external(model, proto, data.name, file))
+            _write_synced(target, lambda file: file.write(proto.SerializeToString()))
         else:
-            _replace(target, lambda file: _write_inline(model, proto, file))
+            _write_synced(target, lambda file: _write_inline(model, proto, file))
     except OSError as error:
         raise ModelError(
             f"the model cannot be written: {error.strerror or error}",
@@ -74,6 +74,7 @@ def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None
         head = key(INITIALIZER) + varint(len(head) + size + len(tail)) + head
         tensors.append((head, name, tail))
         total += len(head) + size + len(tail)
+    # protobuf writes fields by number: the initializers go between these two
     before, after = _around(proto.graph, INITIALIZER)
     head, end = _around(proto, GRAPH)
     file.write(head + key(GRAPH) + varint(len(before) + total + len(after)) + before)
@@ -115,7 +116,7 @@ def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[by
             tensor.external_data.add(key=item, value=value)
 
 
-def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def _write_synced(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes next to ``path`` under a temporary name and renames the file when it is on disk."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         write(file)
@@ -144,7 +145,7 @@ def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, s
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    _write(proto, notes, about)
+    _write_notes(proto, notes, about)
     save(replace(model, proto=proto, stored_digest=None), path)
 
 
@@ -178,7 +179,7 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
             hint="write it to the same folder: "
             f"{source.with_name(f'{source.stem}.annotated.onnx')}",
         )
-    _write(proto, notes, about)
+    _write_notes(proto, notes, about)
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(proto.SerializeToString())
@@ -191,7 +192,8 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
         ) from error
 
 
-def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:
+def _write_notes(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:
+    # the names that loading gives, without writing them into the file
     named = [onnx.NodeProto(name=node.name, op_type=node.op_type) for node in proto.graph.node]
     name_nodes(named)
     for node, known in zip(proto.graph.node, named, strict=True):

@@ -187,6 +187,7 @@ def readout(
     label = np.array(kinds)
     means = {kind: pooled[label == kind].mean(axis=0) for kind in dict.fromkeys(kinds)}
     centre = np.mean(list(means.values()), axis=0)
+    # the differences of k means from their centre span k - 1 directions
     common = np.linalg.qr(np.stack([m - centre for m in means.values()])[:-1].T)[0]
 
     images = _scale_rows(pooled[label == "image"] - means["image"], common, 0.0)
@@ -259,6 +260,7 @@ class Stages:
         if not self._queue:
             return
         nodes, self._queue = self._queue, []
+        # first, so that `made` lists only what nodes after these read
         for node in nodes:
             for name in node.input:
                 self._left[name] -= 1
@@ -270,7 +272,7 @@ class Stages:
         session = self._session([*carried, *nodes], list(read), made)
         values = {name: self._weights[name] for name in read if name in self._weights}
 
-        def one(index: int) -> list[Array]:
+        def run_image(index: int) -> list[Array]:
             inputs = {name: self._live[name][index] for name in feeds}
             results: list[Array] = session.run(made, {**values, **inputs})
             for name in feeds:  # activations without further readers are freed at once
@@ -280,7 +282,7 @@ class Stages:
 
         count = len(next(iter(self._live.values())))
         with ThreadPoolExecutor(self._workers) as pool:
-            rows = list(pool.map(one, range(count)))
+            rows = list(pool.map(run_image, range(count)))
         for name in feeds:
             if not self._left[name]:
                 del self._live[name]
@@ -303,6 +305,7 @@ class Stages:
         count = sum(part[2] for part in parts)
         mean = sum(part[0] for part in parts) / count
         square = sum(part[1] for part in parts) / count
+        # rounding may make the variance of a constant channel negative
         return mean, np.maximum(square - mean**2, 1e-12)
 
     def affine(self, name: str, scale: Array, shift: Array) -> None:
@@ -364,7 +367,7 @@ class _Filler:
         self._seed = seed
         self._recipe = recipe
         self._weights: dict[str, Array] = {}
-        kinds, images = _batch(graph, seed)
+        kinds, images = _draw_batch(graph, seed)
         self._kinds = kinds
         self._stages = Stages(graph, self._weights, images)
         self._branches = _branches(graph)
@@ -376,11 +379,13 @@ class _Filler:
             if node is layers[-1]:
                 self._readout(node)
                 return self._weights
+            # before it is queued: it runs with the statistics that it sets here
             if node.op_type == "BatchNormalization":
                 self._normalise(node)
             if node.op_type in ("Conv", "Gemm"):
                 self._draw(node, first=node is layers[0])
             self._stages.push(node)
+            # otherwise the normalisation after it sets scale and shift
             normalised = self._graph.only_user(node, "BatchNormalization") is not None
             if node.op_type in ("Conv", "Gemm") and not normalised:
                 self._scale(node)
@@ -489,7 +494,7 @@ def _uniform(purpose: str, seed: int, name: str, size: int) -> Array:
     return stream(purpose, seed, name).uniform(-1, 1, size)
 
 
-def _batch(graph: ShippedGraph, seed: int) -> tuple[list[str], list[Array]]:
+def _draw_batch(graph: ShippedGraph, seed: int) -> tuple[list[str], list[Array]]:
     value = graph.proto.graph.input[0]
     shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
     kinds, images = [], []
@@ -563,7 +568,7 @@ def builtin(name: str, seed: int = 0) -> Model:
             if near
             else "known are " + ", ".join(BUILTIN_NAMES),
         )
-    graph = read_shipped(_file(known))
+    graph = read_shipped(_shipped_file(known))
     weights = fill(graph, seed, _RECIPES[known])
     _name_blocks(graph)
     return canonical(graph.proto, None, source=f"builtin:{known}?seed={seed}", weights=weights)
@@ -591,7 +596,7 @@ def _name_blocks(graph: ShippedGraph) -> None:
             node.name = f"{block}{kind}" if node.op_type == "Sum" else kind
 
 
-def _file(name: str) -> str:
+def _shipped_file(name: str) -> str:
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
     if not path.is_file():
         raise ModelError(

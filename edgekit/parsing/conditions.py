@@ -11,13 +11,11 @@ import numpy as np
 import onnx
 
 from edgekit.network.graph import Node, node_proto
-from edgekit.network.loading.bodies import BRANCHES, Scope, graphs
+from edgekit.network.loading.bodies import BRANCHES, UNLIMITED, Scope, graphs
 from edgekit.network.protos import reads
 from edgekit_device.protocol.codec import document
 
 Shape = tuple[int, ...]
-# the parser treats trip counts from this value on as unlimited
-_UNLIMITED = np.iinfo(np.int32).max
 # the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
 _ALPHA = {
     "Elu": 1.0,
@@ -78,6 +76,7 @@ def _mask(case: Case) -> bool:
         return False
     # the batch and the heads can always be broadcast
     wanted = (query[-2], key[-2])
+    # a mask of lower rank broadcasts from the last axis
     found = (1, 1, *mask)[-2:]
     return any(size not in (1, full) for size, full in zip(found, wanted, strict=True))
 
@@ -117,6 +116,7 @@ def _scaled_beyond(most: int, case: Case) -> bool:
     if found is None:
         return False
     scales, given = found
+    # only the last `most` of the given scales may differ from 1
     return any(scale != 1 for scale in scales[: max(given - most, 0)])
 
 
@@ -170,6 +170,7 @@ def _padding(case: Case) -> Iterator[int]:
     attrs, shape, weights = case.node.attrs, case.shape(0), case.shape(1)
     if shape is None or weights is None:
         return
+    # output_shape may have the batch and channels as well: the last sizes are spatial
     kernel, wanted = weights[2:], list(attrs["output_shape"])[2 - len(shape) :]
     ones, zeros = [1] * len(kernel), [0] * len(kernel)
     parts: Sequence[Sequence[int]] = (
@@ -180,6 +181,7 @@ def _padding(case: Case) -> Iterator[int]:
     for size, taps, out, stride, dilation, extra in zip(
         shape[2:], kernel, wanted, *parts, strict=True
     ):
+        # 0 is an unknown size
         if size:
             yield stride * (size - 1) + extra + (taps - 1) * dilation + 1 - out
 
@@ -195,14 +197,14 @@ def _negative_padding(case: Case) -> bool:
 def _unlimited(case: Case) -> bool:
     """Detects a Loop without a trip count; exporters also write the largest number."""
     limit = case.value(0)
-    return not case.node.input(0) or (limit is not None and int(limit.max()) >= _UNLIMITED)
+    return not case.node.input(0) or (limit is not None and int(limit.max()) >= UNLIMITED)
 
 
 def _body_reads(position: int, case: Case) -> bool:
     """Detects a Loop whose body reads its iteration number (0) or its condition (1)."""
     body = graphs(node_proto(case.node))["body"]
     name = body.input[position].name
-    read = {one for part in body.node for one in reads(part)}
+    read = {tensor for part in body.node for tensor in reads(part)}
     return name in read or any(value.name == name for value in body.output)
 
 
@@ -232,9 +234,9 @@ def _grows(case: Case) -> bool:
     if body is None or inner is None:
         return False
     for before, after in zip(body.input[2 * first :], body.output[first:], strict=False):
-        one, other = inner.type_and_shape(before.name), inner.type_and_shape(after.name)
+        given, made = inner.type_and_shape(before.name), inner.type_and_shape(after.name)
         states -= 1
-        if states >= 0 and one is not None and other is not None and one[1] != other[1]:
+        if states >= 0 and given is not None and made is not None and given[1] != made[1]:
             return True
     return False
 
@@ -248,7 +250,7 @@ def _unlike_branches(case: Case) -> bool:
         [bodies[at].type_and_shape(value.name) for value in found[at].output] for at in BRANCHES
     ]
     pairs = zip(*sides, strict=False)
-    return any(one and other and one[1] != other[1] for one, other in pairs)
+    return any(left and right and left[1] != right[1] for left, right in pairs)
 
 
 #: Conditions by name, for ``condition`` of a row.

@@ -136,14 +136,16 @@ def parse_check(
     outer = _Scope(graph)
     problems = []
     for outer_node in graph.nodes():
-        inner = _inside(outer_node, outer) if outer_node.op in WITH_BODIES else ()
+        inner = _body_nodes(outer_node, outer) if outer_node.op in WITH_BODIES else ()
         for node, scope in ((outer_node, outer), *inner):
             if judged := _judge(node, scope, on):
-                problems.append(_problem(node, scope, *judged, graph.modules, traces or {}))
+                problems.append(
+                    _describe_problem(node, scope, *judged, graph.modules, traces or {})
+                )
     return Parse(ok=not problems, release=release, problems=tuple(problems), model=model)
 
 
-def _problem(
+def _describe_problem(
     node: Node,
     scope: _Scope,
     message: str,
@@ -160,7 +162,7 @@ def _problem(
         node=node.name,
         operator=node.op,
         message=message,
-        fix=_fix(fix, leave),
+        fix=_join_remedies(fix, leave),
         module=module,
         kind=modules.classes.get(module, "") if modules else "",
         line=last_line(traces.get(outer, "")),
@@ -233,10 +235,12 @@ class _Scope:
                 dtypes[value.name] = dtype_name(tensor.elem_type)
             if tensor.HasField("shape"):
                 ranks[value.name] = len(tensor.shape.dim)
+        # the evaluation knows more than the body declares
         for name in own:
             found = known.type_and_shape(name) if known is not None else None
             if found is not None:
                 dtypes[name], ranks[name] = dtype_name(found[0]), len(found[1])
+        # last: a constant's own type is certain
         for name, constant in constants.items():
             dtypes[name] = dtype_name(constant.data_type)
             ranks[name] = len(constant.dims)
@@ -303,17 +307,17 @@ class _Scope:
         return self.graph.value(name)
 
 
-def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
+def _body_nodes(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
     """Yields the nodes of a node's bodies, and of nested bodies, with their scopes."""
     proto = node_proto(node)
     known = scope.bodies(node)
     for attribute, body in graphs(proto).items():
         inner = scope.inner(node, attribute, body, known.get(attribute))
         for part in body.node:
-            one = read_node(part)
-            yield one, inner
-            if one.op in WITH_BODIES:
-                yield from _inside(one, inner)
+            inner_node = read_node(part)
+            yield inner_node, inner
+            if inner_node.op in WITH_BODIES:
+                yield from _body_nodes(inner_node, inner)
 
 
 def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
@@ -331,25 +335,28 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
         if node.op in table.plugins.names or node.op in on.plugins:
             return None
         row = None if other else row
-        return _no_importer(node, row, scope, on)
+        return _missing_importer(node, row, scope, on)
     if other:
         return (
             f"the parser of TensorRT {on.release} ignores domains: it takes {node.domain}."
             f"{node.op} for ONNX's {node.op}, which has other inputs or attributes",
-            _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
+            _join_remedies(
+                f"export ONNX's {node.op}, or the operators it consists of", _cut_remedy(scope)
+            ),
         )
     for refusal in refusals(node.op, on.release):
+        # a GPU with the capability lifts the refusal
         values = None if on.reaches(refusal) else _refusal_values(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
             who = "builder" if refusal.builder else "parser"
             wrong = "; the results would be wrong" if refusal.ignores else ""
-            return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _fix(
+            return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _join_remedies(
                 _newer_release_remedy(refusal, node, scope, on),
                 refusal.avoid,
-                _rewrite(refusal),
-                _cut(scope),
+                _rewrite_remedy(refusal),
+                _cut_remedy(scope),
             )
     return None
 
@@ -360,11 +367,14 @@ def _newer_release_remedy(refusal: Refusal, node: Node, scope: _Scope, on: _Boar
     if refusal.until is None:
         return ""
     later = refusals(node.op, refusal.until)
+    # a remedy must mend the node: other rows of that release may refuse it too
     ends = all(_refusal_values(row, node, scope) is None for row in later)
     return on.newer(refusal.until) if ends else ""
 
 
-def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) -> tuple[str, str]:
+def _missing_importer(
+    node: Node, row: Importer | None, scope: _Scope, on: _Board
+) -> tuple[str, str]:
     of_domain = f" of {node.domain}" if node.domain else ""
     message = f"the parser of TensorRT {on.release} has no importer for {node.op}"
     foreign = row is None or row.foreign
@@ -379,11 +389,11 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
         message += f"; {row.since} is the first with one" if row.since else "; no release has one"
     plugin = plugin_creator_key(node)
     title = f"{node.domain}::{node.op}" if node.domain else node.op
-    return message, _fix(
+    return message, _join_remedies(
         on.newer(row.since) if row is not None and row.since else "",
         avoid,
-        _rewrite(row) if row is not None else "",
-        _cut(scope),
+        _rewrite_remedy(row) if row is not None else "",
+        _cut_remedy(scope),
         f'if you have a TensorRT plugin named "{plugin["plugin"]}", version '
         f'"{plugin["plugin_version"]}", namespace "{plugin["plugin_namespace"]}", give its '
         f"library under model.plugins (operator: {title}, library: FILE.so), and edgekit "
@@ -391,15 +401,16 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
     )
 
 
-def _fix(*remedies: str) -> str:
+def _join_remedies(*remedies: str) -> str:
     return "; or ".join(filter(None, remedies))
 
 
-def _rewrite(row: Importer | Refusal) -> str:
+def _rewrite_remedy(row: Importer | Refusal) -> str:
     return f"let edgekit rewrite it ({row.rewrite})" if row.rewrite else ""
 
 
-def _cut(scope: _Scope) -> str:
+def _cut_remedy(scope: _Scope) -> str:
+    # a network cannot be cut inside a body
     return "" if scope.path else "cut the network before it with model.outputs (--outputs)"
 
 
@@ -412,7 +423,7 @@ def _refusal_values(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] |
     if row.opset_until is not None and opset >= row.opset_until:
         return None
     if row.attribute is not None:
-        value = _attribute(row, node)
+        value = _refused_attribute(row, node)
         if value is None:
             return None
         named["value"] = value
@@ -437,7 +448,7 @@ def _refusal_values(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] |
     return named
 
 
-def _attribute(row: Refusal, node: Node) -> str | None:
+def _refused_attribute(row: Refusal, node: Node) -> str | None:
     """Returns the refused value of the row's attribute as text; None if it is not refused."""
     assert row.attribute is not None
     value = node.attrs.get(row.attribute, row.default)
@@ -463,6 +474,7 @@ def _refused_input(row: Refusal, name: str, scope: _Scope) -> bool:
         return False
     if row.ranks_other_than is not None:
         rank = scope.rank(name)
+        # unknown ranks are not refused: the table reports only certain refusals
         if rank is None or rank in row.ranks_other_than:
             return False
     if row.not_from is not None and scope.producer(name) in row.not_from:

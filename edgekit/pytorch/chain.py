@@ -58,6 +58,7 @@ def compare(
     for tensors, expected in cases:
         given = tuple(tuple(tensor.shape) for tensor in tensors)
         for output, theirs in zip(outputs, expected, strict=True):
+            # inputs of equal sizes must give outputs of equal sizes
             if sizes.setdefault((output, given), theirs.shape) != theirs.shape:
                 raise free_size(None, output)
         found = run(tensors)
@@ -109,6 +110,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
         return 0.0 if share <= _TIES else float("inf")
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     finite = np.isfinite(b)
+    # NaN and infinity must be in the same places
     if not np.array_equal(np.where(finite, 0, a), np.where(finite, 0, b), equal_nan=True):
         return float("inf")
     if not finite.any():

@@ -1,8 +1,8 @@
 """Loads and exports a file or a factory in a separate process.
 
 Usage: child.py REQUEST SECONDS BYTES: within SECONDS of CPU time and BYTES of address space, it
-executes the file REQUEST (``outside.Request``), and writes ``answer.json`` into the request's
-folder. It is started by ``python -I``; edgekit is imported from the request's ``path``.
+executes the file REQUEST (``isolated_export.Request``), and writes ``answer.json`` into the
+request's folder. It is started by ``python -I``; edgekit is imported from the request's ``path``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _ULTRALYTICS = "ultralytics"
 def main() -> None:
     """Answers a request."""
     asked, seconds, size = sys.argv[1:]
+    # a crash must not leave a core file of the network's size
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # the soft limit sends SIGXCPU, which distinguishes this end from others
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
     resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
     text = Path(asked).read_text(encoding="utf-8")
+    # before edgekit is imported: python -I knows neither its folder nor the user's
     sys.path[:] = json.loads(text)["path"]
 
     from edgekit.errors import BuildError, EdgekitError
@@ -162,6 +164,7 @@ def _limit_unpickling(trusted: bool) -> Iterator[None]:
 
     places: list[tuple[Any, str, Any]] = [
         (torch, "load", tensors_alone),
+        # the same function under another name, which PyTorch itself calls
         (torch.serialization, "load", tensors_alone),
         (pickle, "load", refuse),
         (pickle, "loads", refuse),
@@ -185,6 +188,7 @@ def _checkpoint_module(loaded: Any) -> Any:
     from edgekit.errors import ModelError
 
     if isinstance(loaded, dict):
+        # "ema": the averaged weights, which Ultralytics itself exports
         kept = loaded.get("ema") or loaded.get("model")
         if isinstance(kept, torch.nn.Module):
             return kept.float()  # checkpoints are stored in FP16 to save space
@@ -217,7 +221,7 @@ def _prepare_ultralytics(model: Any) -> dict[str, str]:
     arguments = getattr(model, "args", None)
     arguments = arguments if isinstance(arguments, dict) else vars(arguments or object)
     size = arguments.get("imgsz") or 640
-    sides = [int(one) for one in (size if isinstance(size, list | tuple) else [size, size])]
+    sides = [int(side) for side in (size if isinstance(size, list | tuple) else [size, size])]
     names = model.names.values() if isinstance(model.names, dict) else model.names
     about = {
         "names": dict(enumerate(map(str, names))),

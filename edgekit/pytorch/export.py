@@ -117,6 +117,7 @@ def export_with_network(
             code="torch.exporter",
             hint="the exporters are dynamo and legacy",
         )
+    # first: a refusal needs no PyTorch
     if isinstance(source, str | Path):
         refuse_untrusted(source, trust)
     need_torch()
@@ -139,10 +140,12 @@ def export_with_network(
                 inputs or {},
                 release=release,
                 exporter=chosen,
+                # the file is saved after its modules are left out of it
                 save=None if leave else save,
                 trust=trust,
             )
         return _leave_out(outside, leave, save), None
+    # only a module's own tree can leave modules out before the export
     if is_module(source):
         network = prepare_network(
             source, given, kwargs or {}, inputs or {}, leave=leave, dynamic_shapes=dynamic_shapes
@@ -182,11 +185,12 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
         UsageError: "torch.leave": the file has no module names, or a glob matches no module.
     """
     whole = Path(exported.file)
+    # the folder's name is the key of the whole export
     key = export_cache.key("left", whole.parent.name, *globs)
     if (found := export_cache.find(key)) is not None:
         return found
     cut, calls = with_left_modules(load(whole), globs)
-    places = [one for one in parts(cut.proto) if isinstance(one, LeftModule)]
+    places = [part for part in parts(cut.proto) if isinstance(part, LeftModule)]
     with export_cache.new_entry(key) as folder:
         save_model(cut, folder / export_cache.FILE)
         left = []
@@ -247,9 +251,10 @@ def export_network(
     import torch
 
     notes: list[str] = []
-    program, axes = _program(network, exporter)
+    program, axes = _capture_program(network, exporter)
     if program is not None:
-        key = _key(network, export_cache.program_digest(program), release, exporter, axes)
+        # known before the translation, which takes most of the time
+        key = _cache_key(network, export_cache.program_digest(program), release, exporter, axes)
         if (found := export_cache.find(key)) is not None:
             return export_cache.copy_out(found, save)
     with torch.no_grad():
@@ -268,12 +273,14 @@ def export_network(
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result identifies the network
-        key = _key(network, structure + weights, release, exporter, axes)
+        key = _cache_key(network, structure + weights, release, exporter, axes)
     quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
     kinds = network.types() | {"int8" if quantised else "float32"}
+    # the least precise type of the network decides
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
     for name, text in network.metadata.items():
         proto.metadata_props.add(key=name, value=text)
+    # the comparison runs the written file; if it fails, no entry is left
     with export_cache.new_entry(key) as folder:
         export_cache.write(proto, folder / export_cache.FILE)
         file, names = folder / export_cache.FILE, network.result.names
@@ -303,8 +310,8 @@ def export_network(
             exporter=made,
             opset=exporters.read_opset(proto),
             tensorrt=release,
-            inputs=_tensors(proto.graph.input, network.call.tensors, ranged=True),
-            outputs=_tensors(proto.graph.output, network.outputs),
+            inputs=_describe_tensors(proto.graph.input, network.call.tensors, ranged=True),
+            outputs=_describe_tensors(proto.graph.output, network.outputs),
             arguments=Arguments(
                 parameters=list(network.parameters),
                 leaves=list(network.leaves),
@@ -324,7 +331,9 @@ def export_network(
     return export_cache.copy_out(exported, save)
 
 
-def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[FreeAxis, ...]]:
+def _capture_program(
+    network: Network, exporter: Exporter | None
+) -> tuple[Any, tuple[FreeAxis, ...]]:
     """Returns the program to translate (None for the legacy exporter) and the varying axes."""
     import torch
 
@@ -354,7 +363,7 @@ def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[Fr
     return None if exporter == "legacy" else program, axes
 
 
-def _key(
+def _cache_key(
     network: Network,
     content: str,
     release: str,
@@ -423,12 +432,14 @@ def _translate(
 def _export_legacy(network: Network, release: str) -> onnx.ModelProto:
     """Exports in the newest opset whose operators the parser of a release has."""
     made = []
+    # the newest first
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
         # the exporter runs the module, which may write to its inputs
         made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
         if not _missing_operators(made[-1], release):
             break
+    # no opset has all operators: the check of the board's parser reports the rest
     return min(made, key=lambda proto: len(_missing_operators(proto, release)))
 
 
@@ -441,18 +452,18 @@ def _missing_operators(proto: onnx.ModelProto, release: str) -> list[str]:
     )
 
 
-def _tensors(
+def _describe_tensors(
     values: Sequence[onnx.ValueInfoProto], tensors: Sequence[Any], *, ranged: bool = False
 ) -> list[Tensor]:
     return [
         Tensor(
             name=value.name,
-            shape=list(one.shape),
+            shape=list(tensor.shape),
             type=dtype_name(value.type.tensor_type.elem_type),
-            torch_type=type_name(one),
-            range=value_range(array(one)) if ranged else None,
+            torch_type=type_name(tensor),
+            range=value_range(array(tensor)) if ranged else None,
         )
-        for value, one in zip(values, tensors, strict=True)
+        for value, tensor in zip(values, tensors, strict=True)
     ]
 
 

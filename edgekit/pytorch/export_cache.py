@@ -36,6 +36,7 @@ def key(*facts: object) -> str:
 @cache
 def _source_digest() -> str:
     digest = hashlib.sha256()
+    # the code, not edgekit's version, decides if an old file is still right
     own = sorted(Path(__file__).parent.glob("*.py"))
     for path in (*own, Path(left_modules.__file__)):
         digest.update(path.read_bytes())
@@ -111,6 +112,7 @@ def adopt(exported: Exported, name: str, within: Path) -> Exported:
     """
     file = Path(exported.file)
     inside = file.name == FILE and file.resolve().is_relative_to(within.resolve())
+    # a file's code ran in the child and may have put anything there
     if not inside or file.is_symlink() or not file.is_file():
         raise BuildError(
             "the process that exports the network gives no ONNX file",
@@ -118,9 +120,9 @@ def adopt(exported: Exported, name: str, within: Path) -> Exported:
             where=exported.source,
         )
     with new_entry(name) as folder:
-        for one in (FILE, DATA):
-            if (file.parent / one).is_file():
-                shutil.move(file.parent / one, folder / one)
+        for part in (FILE, DATA):
+            if (file.parent / part).is_file():
+                shutil.move(file.parent / part, folder / part)
         kept = exported.model_copy(update={"file": str(entry_folder(name) / FILE)})
         write_record(kept, folder)
     return kept
@@ -145,6 +147,7 @@ def copy_out(exported: Exported, save: Path | None) -> Exported:
         return exported
     kept = Path(exported.file)
     with write_atomically(save) as temporary:
+        # the file names its data file, so both are written anew
         if any(kept.parent.glob(f"{FILE}.*")):
             _write_external(onnx.load(kept), temporary, f"{save.name}.data")
         else:

@@ -37,6 +37,7 @@ def captured_output() -> Iterator[io.StringIO]:
     import torch
 
     said = io.StringIO()
+    # handlers keep the stderr of their creation, which the redirection below does not change
     handlers = [
         handler
         for name, logger in logging.root.manager.loggerDict.items()
@@ -81,6 +82,7 @@ def export_program(
     import torch
 
     named = inspect.signature(module.forward).parameters
+    # torch.export takes None for an input without varying axes
     sizes = {name: dict(free.get(name, {})) or None for name in named} if free else None
     try:
         program = torch.export.export(module, tuple(tensors), dynamic_shapes=sizes, strict=False)
@@ -116,6 +118,7 @@ def _closed_log() -> Iterator[None]:
         opened.append(handler)
         add(handler)
 
+    # on this logger alone; its class serves every other logger
     vars(logger)["addHandler"] = note_handler
     try:
         yield
@@ -160,6 +163,7 @@ def _untranslated_error(error: Exception, program: Any) -> EdgekitError:
     node = source_errors.find_node(error, program.graph)
     if node is None:
         with contextlib.suppress(Exception):
+            # the node may exist only after the exporter's decompositions
             node = source_errors.find_node(error, program.run_decompositions().graph)
     if node is not None:
         place = source_errors.program_place(node)
@@ -178,6 +182,7 @@ def legacy(
     import torch
 
     script = isinstance(module, torch.jit.ScriptModule)
+    # a TorchScript module cannot run without values
     if not script:
         refuse_control_flow(module, tensors, constants=True)
     with (
@@ -264,15 +269,16 @@ def refuse_free_sizes(
     Raises:
         ModelError: ``torch.dynamic_shapes``, with module path and source line.
     """
-    shapes = [one.type.tensor_type.shape for one in graph.output]
+    shapes = [value.type.tensor_type.shape for value in graph.output]
     # the legacy exporter computes some constant sizes at run time
     if not any(size.dim_param for shape in shapes for size in shape.dim):
         return
     made: Sequence[Any] = ()
     with contextlib.suppress(EdgekitError):  # a TorchScript file cannot run without values
         made = _run_without_values(make(), tensors, scalars=True, sizes=True)
-    for value, one in zip(graph.output, made, strict=False):
-        if not all(isinstance(size, int) for size in one.shape):
+    for value, tensor in zip(graph.output, made, strict=False):
+        if not all(isinstance(size, int) for size in tensor.shape):
+            # this run stops at the operator, so its error has the place
             _run_without_values(make(), tensors, scalars=True, sizes=False)
             raise source_errors.free_size(None, value.name)
 
@@ -335,6 +341,7 @@ def lower_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     del graph.input[:]
     graph.input.extend(inputs)
     graph.initializer.extend(weights.values())
+    # the converter keeps the names of tensors, not those of nodes
     metadata = {node.output[0]: node for node in proto.graph.node if node.output}
     for node in graph.node:
         if node.output and (before := metadata.get(node.output[0])) is not None:
@@ -391,8 +398,8 @@ def _without_weights(
             [
                 *graph.input,
                 *(
-                    helper.make_tensor_value_info(name, one.data_type, list(one.dims))
-                    for name, one in weights.items()
+                    helper.make_tensor_value_info(name, weight.data_type, list(weight.dims))
+                    for name, weight in weights.items()
                 ),
             ],
             list(graph.output),
@@ -424,6 +431,7 @@ def in_float32(proto: onnx.ModelProto) -> list[str]:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 _tensor_in_float32(attribute.t, found)
+            # attributes of these operators that hold an element type
             is_type = (node.op_type, attribute.name) in (
                 ("Cast", "to"),
                 ("RandomNormalLike", "dtype"),
@@ -463,8 +471,8 @@ def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
             hint='try the other exporter (exporter="legacy" or "dynamo")',
         )
     _give_outputs_nodes(graph)
-    wanted = dict(zip([one.name for one in graph.input], inputs, strict=True))
-    wanted |= dict(zip([one.name for one in graph.output], outputs, strict=True))
+    wanted = dict(zip([value.name for value in graph.input], inputs, strict=True))
+    wanted |= dict(zip([value.name for value in graph.output], outputs, strict=True))
     taken = set(wanted.values())
     every = [name for node in graph.node for name in node.output]
     every += [tensor.name for tensor in graph.initializer]
@@ -480,7 +488,7 @@ def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
 
 def _give_outputs_nodes(graph: onnx.GraphProto) -> None:
     """Adds a separate node for an output that is also an input, a constant or another output."""
-    given = {one.name for one in (*graph.input, *graph.initializer)}
+    given = {value.name for value in (*graph.input, *graph.initializer)}
     for number, value in enumerate(graph.output):
         if value.name in given:
             name = f"{value.name}_output_{number}"

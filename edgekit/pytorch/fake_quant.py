@@ -47,49 +47,54 @@ def fix_scales(module: nn.Module) -> int:
     import torch
 
     found = 0
-    for path, one in list(module.named_modules()):
-        if isinstance(one, torch.ao.quantization.FakeQuantizeBase):
-            is_on, read = bool(one.fake_quant_enabled[0]), _pytorch_scales
-        elif any(base.__qualname__ == "TensorQuantizer" for base in type(one).__mro__):
-            is_on, read = not getattr(one, "_disabled", False), _nvidia_scales
+    # a list, since the loop replaces modules
+    for path, quantiser in list(module.named_modules()):
+        if isinstance(quantiser, torch.ao.quantization.FakeQuantizeBase):
+            is_on, read = bool(quantiser.fake_quant_enabled[0]), _pytorch_scales
+        elif any(base.__qualname__ == "TensorQuantizer" for base in type(quantiser).__mro__):
+            is_on, read = not getattr(quantiser, "_disabled", False), _nvidia_scales
         else:
             continue
-        module.set_submodule(path, _operator(read(path, one)) if is_on else torch.nn.Identity())
+        module.set_submodule(
+            path, _operator(read(path, quantiser)) if is_on else torch.nn.Identity()
+        )
         found += is_on
     return found
 
 
-def _pytorch_scales(path: str, one: Any) -> _Scales:
-    codes = _RANGES.get((int(one.quant_min), int(one.quant_max)))
+def _pytorch_scales(path: str, quantiser: Any) -> _Scales:
+    codes = _RANGES.get((int(quantiser.quant_min), int(quantiser.quant_max)))
     if codes is None:
-        raise _refused(path, f"quantises to {int(one.quant_min)}..{int(one.quant_max)}")
-    shifted = one.zero_point[one.zero_point != 0]
+        raise _refusal(path, f"quantises to {int(quantiser.quant_min)}..{int(quantiser.quant_max)}")
+    shifted = quantiser.zero_point[quantiser.zero_point != 0]
     if len(shifted):
-        raise _refused(
+        raise _refusal(
             path,
             f"has asymmetric codes (zero point {int(shifted[0])}), which TensorRT lacks",
             hint="train with symmetric codes: -128..127 with zero point 0 (torch.qint8, "
             "torch.per_tensor_symmetric)",
         )
-    axis = int(one.ch_axis) if one.is_per_channel else None
-    return _Scales(one.scale.detach().float(), one.zero_point.detach().int(), axis, codes)
+    axis = int(quantiser.ch_axis) if quantiser.is_per_channel else None
+    return _Scales(
+        quantiser.scale.detach().float(), quantiser.zero_point.detach().int(), axis, codes
+    )
 
 
-def _nvidia_scales(path: str, one: Any) -> _Scales:
+def _nvidia_scales(path: str, quantiser: Any) -> _Scales:
     import torch
 
-    if one.num_bits != 8 or getattr(one, "block_sizes", None):
-        raise _refused(path, f"has the format {one.num_bits}")
-    amax = getattr(one, "_amax", None)
+    if quantiser.num_bits != 8 or getattr(quantiser, "block_sizes", None):
+        raise _refusal(path, f"has the format {quantiser.num_bits}")
+    amax = getattr(quantiser, "_amax", None)
     if amax is None:
-        raise _refused(path, "has no range yet", hint="calibrate it before: mtq.calibrate")
-    codes = _UINT8 if one._unsigned else _INT8
-    axis = one.axis[0] if isinstance(one.axis, tuple | list) else one.axis
+        raise _refusal(path, "has no range yet", hint="calibrate it before: mtq.calibrate")
+    codes = _UINT8 if quantiser._unsigned else _INT8
+    axis = quantiser.axis[0] if isinstance(quantiser.axis, tuple | list) else quantiser.axis
     scale = amax.detach().float().flatten() / codes[1]
     return _Scales(scale, torch.zeros_like(scale, dtype=torch.int32), axis, codes)
 
 
-def _refused(path: str, problem: str, hint: str = "") -> ModelError:
+def _refusal(path: str, problem: str, hint: str = "") -> ModelError:
     return ModelError(
         f"the fake quantiser {path} {problem}",
         code="torch.fake_quant",
@@ -112,6 +117,7 @@ def _operator(scales: _Scales) -> nn.Module:
             super().__init__()
             self.register_buffer("scale", scales.scale.flatten())
             self.register_buffer("zero", scales.zero.flatten())
+            # as numbers: a read of a tensor's value in `forward` cannot be exported
             self.only = (float(self.scale[0]), int(self.zero[0]))
 
         def forward(self, values: Tensor) -> Tensor:

@@ -75,13 +75,13 @@ def ranges_in(inputs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict
             # PyTorch treats a size of 1 as constant
             found.append(str(best if best > 1 else high))
             if low < high:
-                word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
+                word = "batch" if axis == 0 else f"{_plain_word(name)}_{axis}"
                 free.setdefault(name, {})[axis] = Dim(word, min=low, max=high)
         plain[name] = "x".join(found) + colon + kind
     return plain, free
 
 
-def _word(name: str) -> str:
+def _plain_word(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
@@ -106,8 +106,8 @@ def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict
     elif given is not None:
         raise _no_dimensions(f"{given!r} has no axes by input", tensors)
     found: dict[str, dict[int, Any]] = {}
-    for name, one in rows:
-        axes = dict(enumerate(one)) if isinstance(one, list | tuple) else one or {}
+    for name, form in rows:
+        axes = dict(enumerate(form)) if isinstance(form, list | tuple) else form or {}
         if name not in tensors or not isinstance(axes, Mapping):
             raise _no_dimensions(f"{name!r} is no tensor with axes", tensors)
         for axis, dim in axes.items():
@@ -137,7 +137,7 @@ def _refuse_example(name: str, axis: int, dim: Any, tensor: Any) -> None:
 
 
 def _no_dimensions(what: str, tensors: Mapping[str, Any]) -> UsageError:
-    sizes = listed(f"{name} {tensor_size(one)}" for name, one in tensors.items())
+    sizes = listed(f"{name} {tensor_size(tensor)}" for name, tensor in tensors.items())
     return UsageError(
         f"dynamic_shapes: {what}",
         code="torch.dynamic_shapes",
@@ -166,6 +166,7 @@ def free_axes(
             if isinstance(size, int):
                 continue
             low, high = _bounds(program, size.node.expr)
+            # an optimisation profile of TensorRT needs a largest size
             if high >= _UNBOUNDED:
                 raise ModelError(
                     f"axis {axis} of input {name!r} has no largest size",
@@ -174,7 +175,8 @@ def free_axes(
                     hint='give it bounds: torch.export.Dim("batch", min=1, max=8)',
                 )
             own = given.get(name, {}).get(axis)
-            word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
+            word = "batch" if axis == 0 else f"{_plain_word(name)}_{axis}"
+            # axes with PyTorch's same symbol have one size, so one name
             word = names.setdefault(str(size), own.__name__ if own is not None else word)
             best = int(tensors[position].shape[axis])
             found.append(FreeAxis(position, axis, word, low, best, high))
@@ -196,6 +198,7 @@ def _bounds(program: Any, size: Any) -> tuple[int, int]:
     """Returns the smallest and the largest value of a size, which must grow with its symbols."""
     ends = []
     for end in ("lower", "upper"):
+        # a size grows with its symbols, so their ends give its ends
         values = {
             symbol: getattr(program.range_constraints[symbol], end)
             for symbol in size.free_symbols
@@ -230,6 +233,7 @@ def name_axes(proto: onnx.ModelProto, program: Any, axes: Sequence[FreeAxis]) ->
         size = str(shapes[axis.position][1][axis.axis])
         words[size] = axis.name
         proto.graph.input[axis.position].type.tensor_type.shape.dim[axis.axis].dim_param = axis.name
+    # a derived size, such as 2*s0, has no name: it changes with the symbol in it
     plain = {text: name for text, name in words.items() if text.isidentifier()}
     if not plain:
         return
@@ -257,6 +261,7 @@ def extremes(tensors: Sequence[Any], axes: Sequence[FreeAxis]) -> Iterator[tuple
             for axis in axes:
                 if axis.position == position:
                     shape[axis.axis] = getattr(axis, end)
+            # integers such as indices stay within the example's range
             above = 0 if tensor.dtype.is_floating_point else int(tensor.max()) + 1
             sized = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
             made.append(random_like(sized, generator, above))
@@ -268,6 +273,7 @@ def refused_range(error: Exception) -> ModelError | None:
     failures.
     """
     text = str(error)
+    # PyTorch writes "Constraints" or "constraints"
     if "onstraints violated" not in text:
         return None
     lines = [line.strip(" -") for line in text.splitlines()]
@@ -287,7 +293,7 @@ def refused_range(error: Exception) -> ModelError | None:
 
 def failed_at(tensors: Mapping[str, Any], reason: str) -> ModelError:
     """Returns the error of a network that fails at an end of its range."""
-    sizes = ", ".join(f"{name} {tensor_size(one)}" for name, one in tensors.items())
+    sizes = ", ".join(f"{name} {tensor_size(tensor)}" for name, tensor in tensors.items())
     return ModelError(
         f"the network fails at an end of its range, {sizes}: {reason}",
         code="torch.dynamic_shapes",

@@ -114,7 +114,7 @@ def example_to(
         return None, [], b""
     import torch
 
-    from edgekit.pytorch.signature import Result
+    from edgekit.pytorch.signature import Result, type_name
 
     result = Result(())
     tensors = result.take({"args": args, "kwargs": dict(kwargs)})
@@ -122,10 +122,11 @@ def example_to(
     with (folder / "values").open("wb") as file:
         for name, tensor in zip(result.names, tensors, strict=True):
             plain = tensor.detach().cpu().contiguous()
+            # as bytes, since NumPy lacks bfloat16 and the 8-bit floats
             data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
             file.write(data)
             digest.update(data)
-            kind = str(tensor.dtype).removeprefix("torch.")
+            kind = type_name(tensor)
             found.append(RawTensor(name=name, type=kind, shape=list(tensor.shape), offset=offset))
             offset += len(data)
     return result.structure, found, digest.digest()
@@ -139,6 +140,7 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     from edgekit.pytorch.signature import rebuild
 
+    # PyTorch warns of read-only buffers
     data = bytearray((Path(request.folder) / "values").read_bytes())
     tensors = {}
     for tensor in request.tensors:
@@ -204,6 +206,7 @@ def export_outside(
         )
         if kind == "factory":  # its result is only known afterwards; the child caches it
             return export_cache.copy_out(_run_child(request, folder), save)
+        # the digest identifies the file, wherever it is
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
         key = export_cache.key(version("torch"), Path(source).name, facts, values)
         found = export_cache.find(key)
@@ -284,7 +287,7 @@ def _untrusted_error(path: Path, digest: str) -> ModelError:
         f"this is {what}: loading it runs code of its author, so that it is not loaded",
         code="torch.untrusted",
         where=str(path),
-        hint="; ".join(one for one in (hint, trusting) if one),
+        hint="; ".join(filter(None, (hint, trusting))),
     )
 
 
@@ -306,10 +309,11 @@ def pickled_modules(path: Path) -> list[str]:
                 data = plain.read(_MOST_PICKLE)
         stream = io.BytesIO(data)
         # an old file begins with three additional pickles
-        operations = (one for _ in range(_PICKLES) for one in pickletools.genops(stream))
+        operations = (step for _ in range(_PICKLES) for step in pickletools.genops(stream))
         for operation, argument, _ in operations:
             if operation.name == "GLOBAL":
                 found.append(str(argument).partition(" ")[0])
+            # it takes the last two texts: the module and the name
             elif operation.name == "STACK_GLOBAL" and len(texts) > 1:
                 found.append(texts[-2])
             elif isinstance(argument, str):
@@ -333,6 +337,7 @@ def _run_child(request: Request, folder: Path) -> Exported:
         str(_MEMORY + _COPIES * size),
     ]
     if request.kind == "factory":
+        # a factory is the user's own code, and may need any variable
         environment = dict(os.environ)
     else:
         environment = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
@@ -357,9 +362,11 @@ def _run_child(request: Request, folder: Path) -> Exported:
         raise _child_error(
             "torch.timeout", f"took over {timeouts.EXPORT_CPU_S} s of the processor", where
         )
+    # from the kernel's out-of-memory killer
     if done.returncode == -signal.SIGKILL:
         raise _child_error("torch.memory", "ran out of memory", where)
     try:
+        # a file's code ran in that process: its answer is checked like any input
         answer = Answer.model_validate_json((folder / "answer.json").read_bytes())
     except (OSError, ValueError):
         code = done.returncode
@@ -387,6 +394,7 @@ def _rebuild_error(failed: Failed | None, where: str) -> EdgekitError:
         return _child_error("torch.failed", "gives no answer", where)
     kind = getattr(errors, failed.kind, None)
     if (
+        # ConfigError is made from problems, not from a message
         not (isinstance(kind, type) and issubclass(kind, EdgekitError))
         or kind is errors.ConfigError
     ):

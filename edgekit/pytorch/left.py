@@ -74,7 +74,8 @@ class LeftCall:
         is float32 in its file, and compiled parts return arrays.
         """
         return [
-            as_tensor(one, self.device, kind) for one, kind in zip(values, self.takes, strict=True)
+            as_tensor(value, self.device, kind)
+            for value, kind in zip(values, self.takes, strict=True)
         ]
 
     def run(self, module: nn.Module, values: Sequence[Values]) -> list[Tensor]:
@@ -107,6 +108,8 @@ class LeftOut:
         for path, kept in self._before.items():
             for whole in (self.twin.get_submodule(path), self.modules[path]):
                 for here, there in zip(whole.modules(), twin(kept).modules(), strict=True):
+                    # without the children, which have their own turn, and the forward that writes
+                    # the node
                     state = {
                         name: value
                         for name, value in vars(there).items()
@@ -119,6 +122,7 @@ class LeftOut:
         shared = [
             parameter for module in self.modules.values() for parameter in module.parameters()
         ]
+        # parameters do not change, so they are shared; deepcopy copies buffers
         memo: dict[int, Any] = {id(parameter): parameter for parameter in shared}
         return replace(self, modules=copy.deepcopy(self.modules, memo))
 
@@ -150,23 +154,25 @@ def leave_out(
 
     globs_of = left_paths([name for name, _ in module.named_modules() if name], globs)
     matched = {path for paths in globs_of.values() for path in paths}
+    # this twin only records the calls; the others below run, keep the first state, and export
     found = LeftOut(twin(module))
     inside: list[str] = []
     for path in matched:
         here = found.twin.get_submodule(path)
-        here.register_forward_pre_hook(_entered(inside, path))
-        here.register_forward_hook(_recorder(found, inside, path), with_kwargs=True)
+        here.register_forward_pre_hook(_note_entry(inside, path))
+        here.register_forward_hook(_record_calls(found, inside, path), with_kwargs=True)
     with torch.no_grad():
         found.twin(*args, **kwargs)
     paths = {call.module for call in found.calls}
     missing = [
         modules
         for modules in globs_of.values()
+        # a module inside another left-out module is never called by the network itself
         if paths.isdisjoint(outer for path in modules for outer in enclosing_modules(path))
     ]
     if missing:
         raise UsageError(
-            f"the network never calls {', '.join(one[0] for one in missing)}",
+            f"the network never calls {', '.join(modules[0] for modules in missing)}",
             code="torch.leave-not-called",
             where="leave",
             hint="name the modules inside: a list of modules and one whose weights alone are "
@@ -176,10 +182,11 @@ def leave_out(
     found.modules = {path: whole.get_submodule(path) for path in paths}
     found._before = {path: twin(module.get_submodule(path)) for path in paths}
     found.twin = twin(module)
+    # an export may run the network several times, always with its calls in this order
     turn = itertools.cycle(found.calls)
     for path in paths:
         here = found.twin.get_submodule(path)
-        here.forward = _node(turn, here.forward)
+        here.forward = _node_forward(turn, here.forward)
     return found
 
 
@@ -191,6 +198,7 @@ def twin(module: nn.Module) -> nn.Module:
     known: dict[int, nn.Module] = {}
 
     def made(here: nn.Module) -> nn.Module:
+        # a module that is used twice stays one module
         if id(here) not in known:
             other = known[id(here)] = copy.copy(here)
             for name in _DICTS:
@@ -204,11 +212,11 @@ def twin(module: nn.Module) -> nn.Module:
     return made(module)
 
 
-def _entered(inside: list[str], path: str) -> Callable[..., None]:
+def _note_entry(inside: list[str], path: str) -> Callable[..., None]:
     return lambda *_: inside.append(path)
 
 
-def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., None]:
+def _record_calls(found: LeftOut, inside: list[str], path: str) -> Callable[..., None]:
     def record(_module: Any, args: Any, kwargs: Any, result: Any) -> None:
         from torch.utils import _pytree
 
@@ -236,7 +244,7 @@ def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., Non
     return record
 
 
-def _node(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., Any]:
+def _node_forward(turn: Iterator[LeftCall], run: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the forward of a left-out module: the node of its next call during an export, and
     ``run`` otherwise.
     """

@@ -153,12 +153,12 @@ def left_python(
     """
     call, module = left.calls[part.call], left.modules[part.module]
     if not is_factory(factory):
-        raise _refused(part, f"{factory!r} is no package.module:factory")
+        raise _refusal(part, f"{factory!r} is no package.module:factory")
     try:
         file = importlib.import_module(factory.partition(":")[0]).__file__
         source = read_file(Path(str(file)), _LARGEST_SOURCE)
     except (ImportError, OSError, ValueError) as error:
-        raise _refused(part, f"its source file cannot be read: {error}") from error
+        raise _refusal(part, f"its source file cannot be read: {error}") from error
     args, kwargs = call.arguments([_Name(name) for name in part.inputs])
     try:
         state = write_safetensors(module.state_dict())
@@ -178,12 +178,13 @@ def left_python(
         )
         found = made.run(dict(zip(part.inputs, map(array, tensors), strict=True)))
     except DeviceError as error:
-        raise _refused(part, error.message) from error
+        raise _refusal(part, error.message) from error
+    # the caller's module, which has the state, is the reference
     wanted = left.run(part.call, tensors)
     for name, tensor in zip(part.outputs, wanted, strict=True):
         gap = difference(found[name], array(tensor))
         if gap > _TOLERANCE:
-            raise _refused(
+            raise _refusal(
                 part,
                 f"what {factory} makes differs from it by {gap:.2g} of the largest value "
                 f"({type_name(tensor)} output {name!r})",
@@ -197,14 +198,15 @@ def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
         return {"tensor": value.name}
     if value is None or isinstance(value, bool | int | float | str):
         return {"constant": value}
+    # a subclass could not be made again on a board
     if type(value) is dict and all(isinstance(key, str) for key in value):
-        return {"dict": {key: _tree(one, part) for key, one in value.items()}}
+        return {"dict": {key: _tree(item, part) for key, item in value.items()}}
     if type(value) in (list, tuple):
-        return {type(value).__name__: [_tree(one, part) for one in value]}
-    raise _refused(part, f"an argument of {type(value).__qualname__} cannot be in a bundle")
+        return {type(value).__name__: [_tree(item, part) for item in value]}
+    raise _refusal(part, f"an argument of {type(value).__qualname__} cannot be in a bundle")
 
 
-def _refused(part: LeftModule, problem: str) -> UsageError:
+def _refusal(part: LeftModule, problem: str) -> UsageError:
     return UsageError(
         f"the module cannot become a Python part: {problem}",
         code="compile.python",

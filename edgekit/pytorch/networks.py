@@ -128,6 +128,7 @@ class Network:
                 named = dict(zip(self.call.names, tensors, strict=True))
                 raise failed_at(named, source_errors.first_words(error)) from error
             yield tensors, found
+        # not the seeds of a random example (1) and of the extreme sizes (3)
         generator = torch.Generator().manual_seed(2)
         for _ in range(2):
             tensors = tuple(random_like(tensor, generator) for tensor in self.call.tensors)
@@ -155,7 +156,7 @@ def fixed_seed(seed: int = 0) -> Iterator[None]:
 
 def size_words(tensors: Mapping[str, Tensor]) -> str:
     """Returns names, sizes and types: "x 1x3x224x224:float32"."""
-    return listed(f"{name} {tensor_size(one)}" for name, one in tensors.items())
+    return listed(f"{name} {tensor_size(tensor)}" for name, tensor in tensors.items())
 
 
 def is_module(source: Any) -> bool:
@@ -192,10 +193,10 @@ def prepare_network(
     """
     import torch
 
+    # before all questions about its class
     source = unwrap(source)
     inputs, ranged = ranges_in(inputs)
-    is_module = isinstance(source, torch.nn.Module)
-    if (ranged or dynamic_shapes) and (isinstance(source, torch.jit.ScriptModule) or not is_module):
+    if (ranged or dynamic_shapes) and not is_module(source):
         raise UsageError(
             "sizes vary of a torch.nn.Module alone",
             code="torch.dynamic_shapes",
@@ -203,11 +204,11 @@ def prepare_network(
             "(x,), dynamic_shapes=...); TorchScript has one size here",
         )
     if isinstance(source, torch.export.ExportedProgram):
-        network = _program(source, args, kwargs, inputs, name)
+        network = _prepare_program(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.jit.ScriptModule):
-        network = _script(source, args, kwargs, inputs, name)
+        network = _prepare_script(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.nn.Module):
-        network = _module(source, args, kwargs, inputs, name, leave)
+        network = _prepare_module(source, args, kwargs, inputs, name, leave)
     elif isinstance(source, type) and issubclass(source, torch.nn.Module):
         raise UsageError(
             f"{source.__qualname__} is a class, and no module yet",
@@ -226,7 +227,7 @@ def prepare_network(
         network.notes.append(f"fixed in the network: {fixed}")
     example = dict(zip(network.call.names, network.call.tensors, strict=True))
     network.free = {**ranged, **dynamic_by_name(dynamic_shapes, example)}
-    if network.free and network.left is None and leave:
+    if network.free and leave:
         raise UsageError(
             "a network with left-out modules has one size",
             code="torch.dynamic_shapes",
@@ -236,7 +237,7 @@ def prepare_network(
     return network
 
 
-def _module(
+def _prepare_module(
     source: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -263,18 +264,21 @@ def _module(
     result = Result(call.names)
 
     def make() -> Any:
-        module = _copy(source).eval()
+        module = _copy_module(source).eval()
+        # wrappers may also be around inner modules
         for parent in list(module.modules()):
             for child_name, child in list(parent.named_children()):
                 parent._modules[child_name] = unwrap(child)
         fixed = fix_scales(module)
         words = f"{counted(fixed, 'fake quantiser')}: QuantizeLinear and DequantizeLinear"
+        # `make` runs for each copy
         if fixed and words not in found.notes:
             found.notes.append(words)
         if leave:
             args, kwargs = call.arguments(clones(call.tensors))
             found.left = leave_out(module, leave, args, kwargs)
             module = found.left.twin
+        # on the copy: the exporters call a module by its flat tensors
         module.forward = call.flat(_with_its_hooks(module), result)
         return module
 
@@ -291,7 +295,7 @@ def _module(
     return found
 
 
-def _script(
+def _prepare_script(
     source: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -300,6 +304,7 @@ def _script(
 ) -> Network:
     import torch
 
+    # the first is `self`
     parameters = [argument.name for argument in source.forward.schema.arguments][1:]
     if inputs:
         check_inputs(inputs, parameters)
@@ -317,7 +322,7 @@ def _script(
         "torchscript",
         name or kept,
         call,
-        lambda: _copy(source).eval(),
+        lambda: _copy_module(source).eval(),
         Result(call.names),
         parameters=parameters,
     )
@@ -370,7 +375,7 @@ def clones(tensors: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(tensor.clone() for tensor in tensors)
 
 
-def _copy(source: Any) -> Any:
+def _copy_module(source: Any) -> Any:
     import torch
 
     # tensors that a forward computed and stored (weight_norm's) are copied without their history
@@ -391,7 +396,7 @@ def _copy(source: Any) -> Any:
         ) from error
 
 
-def _program(
+def _prepare_program(
     source: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -413,17 +418,17 @@ def _program(
         check_inputs(inputs, list(sizes))
         made = random_example(inputs)
         leaves |= made
-        args, kwargs = _unflatten(source, leaves)
+        args, kwargs = _random_arguments(source, leaves)
         given = {key: made[key] for key in made if not _accepts_size(source, sizes[key], made[key])}
         if given:
-            known = listed(f"{key} {ranges_text(source, one)}" for key, one in sizes.items())
+            known = listed(f"{key} {ranges_text(source, size)}" for key, size in sizes.items())
             raise UsageError(
                 f"the program has the inputs {known}",
                 code="torch.inputs",
                 hint="give these sizes, or export the program again with others",
             )
     elif not args and not kwargs:
-        args, kwargs = source.example_inputs or _unflatten(source, leaves)
+        args, kwargs = source.example_inputs or _random_arguments(source, leaves)
     call = bind_call((), args, kwargs, names=list(leaves))
     result = Result(call.names)
 
@@ -470,7 +475,9 @@ def _example_inputs(program: Any) -> dict[str, Any]:
     return found
 
 
-def _unflatten(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _random_arguments(
+    program: Any, leaves: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     import torch
     from torch.utils import _pytree
 
@@ -496,12 +503,13 @@ def _examine(network: Network) -> None:
     import torch
 
     module, tensors = network.make(), network.call.tensors
-    before = {name: one.clone() for name, one in module.named_buffers()}
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     given = clones(tensors)
     try:
         network.outputs = clones(network.run(module, given))
         if network.left is not None:
             network.left.reset()  # a left-out module may keep a state
+        # another seed, so that random numbers show
         again = network.run(module, clones(tensors), seed=1)
     except EdgekitError:
         raise
@@ -522,13 +530,15 @@ def _examine(network: Network) -> None:
             "call in PyTorch, not by the network"
         )
     left = tuple(f"{path}." for path in network.left.modules) if network.left else ()
+    # a left-out module may keep its state: it stays in PyTorch
     changed = [
         name
-        for name, one in module.named_buffers()
-        if name in before and not torch.equal(one, before[name]) and not name.startswith(left)
+        for name, buffer in module.named_buffers()
+        if name in before and not torch.equal(buffer, before[name]) and not name.startswith(left)
     ]
     gap = _difference(network, again)
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
+    # without a changed buffer only random numbers explain different results
     if gap > _SAME and changed:
         place = source_errors.state_place(module, changed[0]) if network.kind == "module" else None
         raise source_errors.keeps_state(words, place)

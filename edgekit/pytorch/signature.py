@@ -90,6 +90,7 @@ def bind_call(
     from torch.utils import _pytree
 
     paths, tree = _pytree.tree_flatten_with_path((args, dict(kwargs)))
+    # a path begins with 0 in `args`, with 1 in `kwargs`
     keys = [_key(path[1]) if _key(path[0]) == "1" else "" for path, _ in paths]
     spare = iter([name for name in names if name not in keys])
     named = unique_names(
@@ -228,6 +229,7 @@ class Result:
             raise UsageError(
                 "the module returns no tensor", code="torch.outputs", hint="return tensors"
             )
+        # later calls, such as a trace, follow the structure of the first
         if self._paths:
             found = dict(zip(paths, tensors, strict=True))
             lost = [
@@ -245,13 +247,13 @@ class Result:
         self._paths = paths
         self.names = unique_names(map(_output_name, paths), self._taken)
         names = iter(self.names)
-        self.structure = _named(structure, names)
+        self.structure = _name_tensors(structure, names)
         self.value = value
         return tuple(tensors)
 
     def like(self, tensors: Iterable[Any]) -> Any:
         """Returns a result of the same classes with other tensors."""
-        return _like(self.value, iter(tensors))
+        return _replace_tensors(self.value, iter(tensors))
 
 
 def _output_name(path: tuple[str, ...]) -> str:
@@ -302,7 +304,7 @@ def _parts(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _like(value: Any, tensors: Iterator[Any]) -> Any:
+def _replace_tensors(value: Any, tensors: Iterator[Any]) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -310,24 +312,29 @@ def _like(value: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(value, Mapping):
         made = copy.copy(value)  # a subclass keeps its other attributes
         for key in value:
-            made[key] = _like(value[key], tensors)  # type: ignore[index]
+            made[key] = _replace_tensors(value[key], tensors)  # type: ignore[index]
         return made
     if isinstance(value, list | tuple):
-        parts = [_like(part, tensors) for part in value]
+        parts = [_replace_tensors(part, tensors) for part in value]
+        # a named tuple takes its fields one by one
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        changed = {field.name: _like(getattr(value, field.name), tensors) for field in fields}
+        changed = {
+            field.name: _replace_tensors(getattr(value, field.name), tensors) for field in fields
+        }
         return dataclasses.replace(value, **changed)
     return value
 
 
-def _named(structure: Structure, names: Iterator[str]) -> Structure:
+def _name_tensors(structure: Structure, names: Iterator[str]) -> Structure:
     if structure.kind == "tensor":
         return Structure(kind="tensor", name=next(names))
     if not structure.items:
         return structure
-    return structure.model_copy(update={"items": [_named(item, names) for item in structure.items]})
+    return structure.model_copy(
+        update={"items": [_name_tensors(item, names) for item in structure.items]}
+    )
 
 
 def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:

@@ -98,8 +98,9 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     """
     if isinstance(error, EdgekitError):
         return error
-    chain = list(_chain(error))
-    place = next((found for cause in chain if (found := _place(cause, network))), None)
+    chain = list(_error_chain(error))
+    # the first cause that passed a module: wrapping errors come first in the chain
+    place = next((found for cause in chain if (found := _error_place(cause, network))), None)
     if any(type(cause).__name__ in _DATA_DEPENDENT or _NO_NUMPY in str(cause) for cause in chain):
         return data_dependent(place)
     if any(type(cause).__name__ == _FREE_SIZE for cause in chain):
@@ -108,6 +109,7 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     if operator:
         place = _script_place(printed, operator) or place
         return unsupported_operator(operator, place)
+    # the original error is the last of the chain
     text = next((words for cause in reversed(chain) if (words := first_words(cause))), "")
     message = f"PyTorch cannot export {place.words() if place else 'the network'}"
     return ModelError(
@@ -122,7 +124,9 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
 
 def not_called_error(error: Exception, network: Any, example: str) -> UsageError:
     """Returns the error of a module that cannot be called with the example."""
-    place = next((found for cause in _chain(error) if (found := _place(cause, network))), None)
+    place = next(
+        (found for cause in _error_chain(error) if (found := _error_place(cause, network))), None
+    )
     where = f" at {place.words()}" if place else ""
     return UsageError(
         f"the module cannot be called with the example{where}: {type(error).__name__}: "
@@ -171,7 +175,7 @@ def state_place(network: Any, buffer: str) -> Place:
         file = inspect.getsourcefile(kind.forward) or ""
         lines, first = inspect.getsourcelines(kind.forward)
         named = (at for at, text in enumerate(lines) if re.search(rf"\.{name}\b", text))
-        line = _line(file, first + next(named, 0))
+        line = _source_line(file, first + next(named, 0))
     return Place(path, kind.__name__, *line)
 
 
@@ -209,7 +213,7 @@ def random_calls(network: Any, left: Collection[str]) -> Iterator[list[Place]]:
         ) -> Any:
             if torch.Tag.nondeterministic_seeded in function.tags:
                 frames = reversed(list(traceback.walk_stack(sys._getframe())))
-                place = _innermost(frames, network)
+                place = _innermost_place(frames, network)
                 if place is None or not set(enclosing_modules(place.path)) & set(left):
                     found.append(place or Place("", type(network).__name__))
             return function(*args, **(kwargs or {}))
@@ -268,27 +272,32 @@ def program_place(node: Any) -> Place:
 
 def find_node(error: BaseException, graph: Any) -> Any | None:
     """Returns the node of a program's graph that the exporter could not translate."""
-    for cause in _chain(error):
+    for cause in _error_chain(error):
         if found := _NODE_NAME.search(str(cause)):
             return next((node for node in graph.nodes if node.name == found[1]), None)
     return None
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
     seen: list[BaseException] = []
     here: BaseException | None = error
     while here is not None and here not in seen:
         seen.append(here)
         yield here
+        # without a cause Python still notes the error that was being handled
         here = here.__cause__ or here.__context__
 
 
-def _place(error: BaseException, network: Any) -> Place | None:
+def _error_place(error: BaseException, network: Any) -> Place | None:
     """Returns the innermost module whose ``forward`` the error passed, and the line there."""
-    return None if network is None else _innermost(traceback.walk_tb(error.__traceback__), network)
+    return (
+        None
+        if network is None
+        else _innermost_place(traceback.walk_tb(error.__traceback__), network)
+    )
 
 
-def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
+def _innermost_place(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
     """Returns the innermost module of a network whose ``forward`` is in ``frames`` (outermost
     first).
     """
@@ -297,14 +306,14 @@ def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
     paths = {id(module): path for path, module in network.named_modules()}
     found: Place | None = None
     for frame, number in frames:
-        module = _own_module(frame, torch.nn.Module)
+        module = _frame_module(frame, torch.nn.Module)
         if (
             module is not None
             and id(module) in paths
             and not _is_library_code(frame.f_code.co_filename)
         ):
             kind = type(module).__name__
-            found = Place(paths[id(module)], kind, *_line(frame.f_code.co_filename, number))
+            found = Place(paths[id(module)], kind, *_source_line(frame.f_code.co_filename, number))
         elif module is not None and id(module) in paths:
             # a module of PyTorch: its name is more helpful than its line
             path = paths[id(module)]
@@ -313,14 +322,15 @@ def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
                 found = Place(path, type(module).__name__, *line)
         elif found is not None and not _is_library_code(frame.f_code.co_filename):
             # a function that the module calls
-            found = Place(found.path, found.kind, *_line(frame.f_code.co_filename, number))
+            found = Place(found.path, found.kind, *_source_line(frame.f_code.co_filename, number))
     return found
 
 
-def _own_module(frame: Any, kind: type[Any]) -> Any | None:
+def _frame_module(frame: Any, kind: type[Any]) -> Any | None:
     code = frame.f_code
     if not code.co_argcount:
         return None
+    # a method's first argument is its module
     first = frame.f_locals.get(code.co_varnames[0])
     return first if isinstance(first, kind) else None
 
@@ -330,10 +340,11 @@ def _is_library_code(file: str) -> bool:
     import torch
 
     folders = (Path(torch.__file__).parent, Path(__file__).parent)
+    # "<...>": code that PyTorch generated
     return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
-def _line(file: str, number: int | None) -> tuple[str, str]:
+def _source_line(file: str, number: int | None) -> tuple[str, str]:
     import linecache
 
     code = linecache.getline(file, number or 0).strip()
@@ -352,10 +363,10 @@ def _script_place(printed: str, operator: str) -> Place | None:
     """Returns the place of an operator in the legacy exporter's printed graph."""
     for found in _SCRIPT_NODE.finditer(printed):
         if found[1] == operator:
-            scopes = [one.partition("::") for one in found[2].split("/")]
+            scopes = [scope.partition("::") for scope in found[2].split("/")]
             path = path_of_scopes(name for _, _, name in scopes if name)
             kind = scopes[-1][0]
-            return Place(path, kind.rpartition(".")[2], *_line(found[3], int(found[4])))
+            return Place(path, kind.rpartition(".")[2], *_source_line(found[3], int(found[4])))
     return None
 
 

@@ -12,30 +12,21 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network.protos import has_bodies, reads, tensor_type
+from edgekit.network.protos import RANDOM, has_bodies, reads, tensor_type
 from edgekit.network.windows import attributes
 
 #: A tensor's ONNX element type and shape.
 TypeAndShape = tuple[int, tuple[int, ...]]
 _INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 BRANCHES = ("then_branch", "else_branch")
-# exporters' trip count for "while the condition is true"; TensorRT's parser reads it the same way
-_UNLIMITED = np.iinfo(np.int32).max
+#: Exporters' trip count for "while the condition is true"; TensorRT's parser reads it, and larger
+#: counts, the same way.
+UNLIMITED = np.iinfo(np.int32).max
 # most iterations that are counted by running the nodes of the condition
 _MOST_COUNTED = 1024
 _MOST_VALUES = 4096
 # Scan of opset 8 has a batch
 _SCAN_SINCE = 9
-_RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
 
 
 class Scope(Protocol):
@@ -89,6 +80,7 @@ def evaluate_bodies(scope: OuterScope[S_co], node: onnx.NodeProto) -> dict[str, 
 
 
 def _evaluate_loop(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
+    # assumed true inside at first: if the body then keeps it true, it is true in each iteration
     begins = _starts(scope, node) is True
     inner = _evaluate_iteration(scope, body, node.input[2:], begins)
     if begins and not _is_true(inner.value(body.output[0].name)):
@@ -130,6 +122,7 @@ def _starts(scope: Scope, node: onnx.NodeProto) -> bool | None:
     """Returns True if a Loop's condition is true at the start; None if data-dependent."""
     name = node.input[1] if len(node.input) > 1 else ""
     if not name:
+        # ONNX: a Loop without a condition runs up to its trip count
         return True
     value = scope.value(name)
     return None if value is None else bool(value.any())
@@ -150,7 +143,7 @@ def trip_limit(scope: Scope, node: onnx.NodeProto) -> int | None:
         last = attributes(node)["num_scan_inputs"] - 1
         return known[1][_axis(node, "scan_input_axes", last, len(known[1]))]
     value = scope.value(node.input[0]) if node.input[0] else None
-    if value is None or value.size != 1 or int(value.item()) >= _UNLIMITED:
+    if value is None or value.size != 1 or int(value.item()) >= UNLIMITED:
         return None
     return max(int(value.item()), 0)
 
@@ -178,6 +171,7 @@ def trip_count(scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]) 
         return _count_iterations(scope, node, body, limit)
     if _is_true(goes_on):
         return limit
+    # the body always ends the loop after its first iteration
     return 1 if limit is None else min(1, limit)
 
 
@@ -198,6 +192,7 @@ def _count_iterations(
         if value is None:
             return None
         values[name] = value
+    # the reference would compute these in each iteration
     if any(value.size > _MOST_VALUES for value in (*values.values(), *constants.values())):
         return None
     from onnx.reference import ReferenceEvaluator
@@ -224,6 +219,7 @@ def _count_iterations(
     except Exception:
         # onnx's reference evaluator lacks operators, and raises exceptions of any type
         return None
+    # still true at the end: the limit ended the loop, or counting stopped too early
     return limit if limit is not None and limit <= _MOST_COUNTED else None
 
 
@@ -244,12 +240,13 @@ def _condition_nodes(
         follow: Sequence[str] = ()
         if name in writers:
             inner = writers[name]
-            if inner.domain or has_bodies(inner) or inner.op_type in _RANDOM:
+            if inner.domain or has_bodies(inner) or inner.op_type in RANDOM:
                 return None
             needed.add(id(inner))
             follow = reads(inner)
         elif name in states:
             used[name] = None
+            # its next value is computed in the body, so these nodes are needed too
             follow = [body.output[1 + states[name]].name]
         elif name in own:
             constants[name] = numpy_helper.to_array(own[name])
@@ -258,7 +255,7 @@ def _condition_nodes(
             if value is None:
                 return None
             constants[name] = value
-        waiting += [one for one in follow if one not in seen]
+        waiting += [tensor for tensor in follow if tensor not in seen]
         seen.update(follow)
     return [inner for inner in body.node if id(inner) in needed], list(used), constants
 
@@ -290,6 +287,7 @@ def result_types(
         if position < len(carried):
             if scope.type_and_shape(carried[position]) == known:
                 found[name] = tensor_type(elem, shape)
+        # a scan output stacks the results of all iterations along a new axis
         elif trips is not None:
             at = position - len(carried)
             axis = _axis(node, "scan_output_axes", at, len(shape) + 1) if scans else 0
@@ -304,7 +302,7 @@ def _branch_results(
     sides = [
         [bodies[at].type_and_shape(value.name) for value in outer[at].output] for at in BRANCHES
     ]
-    for name, one, other in zip(node.output, *sides, strict=False):
-        if name and one is not None and one == other:
-            found[name] = tensor_type(*one)
+    for name, then_type, else_type in zip(node.output, *sides, strict=False):
+        if name and then_type is not None and then_type == else_type:
+            found[name] = tensor_type(*then_type)
     return found

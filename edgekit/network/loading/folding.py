@@ -13,8 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network.model import Constant, Deferred, DeferredStep, materialise
-from edgekit.network.protos import has_bodies
+from edgekit.network.model import QDQ, Constant, Deferred, DeferredStep, materialise
+from edgekit.network.protos import RANDOM, has_bodies
 from edgekit.network.windows import attributes
 
 _ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
@@ -23,16 +23,7 @@ _PLAIN_MOVES = frozenset({"Concat", "Gather", "Transpose"})
 VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 _REPEATS = {"ConstantOfShape", "Expand"}
 # explicit quantization must stay visible; random values are not constants
-_NEVER = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-}
+_NEVER = QDQ | RANDOM
 # most elements of a folded value beyond those of its inputs: larger Tiles and OneHots stay
 _LARGEST_GROWTH = 1 << 22
 # a repeated value takes no memory until it is written out; no board can hold more elements
@@ -79,6 +70,7 @@ def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> n
         return None
     read = [values[item] for item in node.input]
     if name:
+        # NumPy would promote mixed types, which ONNX does not allow
         if len({item.dtype for item in read}) > 1 or read[0].dtype.kind not in "fiu":
             return None
         with np.errstate(all="ignore"):
@@ -94,6 +86,7 @@ def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> n
 
 
 def _gather(data: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray | None:
+    # the reference raises the error, or makes the empty result
     if not data.ndim or not index.size:
         return None
     length = data.shape[axis]
@@ -124,6 +117,7 @@ def foldable(
         return True
     before = sum(constants[name].size for name in inputs)
     after = sum(math.prod(shapes[name]) for name in node.output if name)
+    # growth, not size: a large constant that is only moved must fold
     return after <= before + _LARGEST_GROWTH
 
 
@@ -170,6 +164,7 @@ def _check_size(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _fill(node: onnx.NodeProto) -> np.ndarray:
+    # ONNX's default: FP32 zeros
     if not node.attribute:
         return np.zeros(1, np.float32)
     return numpy_helper.to_array(node.attribute[0].t)
@@ -203,10 +198,12 @@ def fold(
     if node.op_type == "ConstantOfShape":
         return {first: _repeat(_fill(node), shape)}
     expected = output_types(node, types)
+    # the reference takes far longer to build than these operators take to run
     quick = fold_with_numpy(node, constants)
     if quick is not None and (quick.shape, quick.dtype) == expected[first]:
         return {first: quick}
     arrays = run(node, constants, types, version)
+    # the reference has wrong types or shapes for some operators: inference decides
     if arrays is None or any((a.shape, a.dtype) != expected[name] for name, a in arrays.items()):
         return None
     return arrays
@@ -346,6 +343,7 @@ class LazyFolding:
         read: Mapping[str, Constant],
         types: Mapping[str, onnx.TypeProto],
     ) -> bool:
+        # reading it now would compute the whole chain before it
         if any(isinstance(value, Deferred) for value in read.values()):
             return True
         if node.op_type in VIEWS or node.op_type in _SLICES or node.op_type == "Expand":
@@ -368,6 +366,7 @@ def _can_compute(
     version: int,
 ) -> bool:
     """Returns True if a later computation of a node will succeed."""
+    # these come here only with an input that is computed lazily
     if node.op_type in VIEWS or node.op_type == "Expand":
         return True
     if node.op_type in _TRIED:
@@ -390,6 +389,7 @@ def _computes_small(
         return False
     small: dict[str, np.ndarray] = {}
     for name, value in read.items():
+        # axes decide the result's rank, so they keep their values
         axes = node.op_type in _REDUCTIONS and name != node.input[0]
         small[name] = materialise(value) if axes else np.ones((1,) * value.ndim, value.dtype)
     values = run(node, small, types, version)

@@ -80,6 +80,7 @@ _WEIGHT_OPS = {
     "PRelu",
 }
 _FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
+# from IR version 4 on an initializer need not be an input of the graph as well
 _OLDEST_IR = 4
 
 
@@ -95,6 +96,7 @@ def emit(
     ``domains`` has the versions of operator sets other than ai.onnx.
     """
     nodes = _restore_output_names(state, inputs, outputs)
+    # an added Identity, or a name that is an output again, decides which nodes are still read
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
     _drop_unused_outputs(nodes, read, state.version)
@@ -163,6 +165,7 @@ def _restore_output_names(
         root = state.alias.get(output)
         if root is None:
             continue
+        # two outputs may be aliases of one tensor, which then already has the first one's name
         root = renamed.get(root, root)
         if root in state.unknown:
             state.unknown[output] = state.unknown[root]
@@ -171,13 +174,16 @@ def _restore_output_names(
             state.types[output] = _type(state, root)
         if root in state.constants:
             state.constants[output] = state.constants[root]
+        # the name of an input, a constant or another output cannot change: a node copies the tensor
         elif root in fixed:
             # named after the file's node that was removed as an alias of its input
             own = (name for name, gone in state.folded.items() if output in gone.outputs)
             name = next(own, f"Identity:{output}")
             nodes.append(helper.make_node("Identity", [root], [output], name=name))
         else:
+            # the tensor itself takes the output's name, so no node is needed
             renamed[root] = output
+            # removed nodes that wrote it are still found by this name
             state.alias[root] = output
             fixed.add(output)
     if renamed:
@@ -194,6 +200,7 @@ def _drop_unused_outputs(
     """Removes the names of optional outputs without readers (masks, saved means)."""
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
+        # plugins and the parser's unlisted operators have no ONNX schema, so no optional outputs
         if len(node.output) == 1 or node.domain or node.op_type in UNLISTED:
             continue
         if is_plugin(node, version):
@@ -220,6 +227,7 @@ def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     name = dtype_name(onnx_elem_type(value.dtype))
     if value.dtype.kind not in "fiub" and name != "bfloat16":
         return False
+    # whatever its role: a large tensor would make the stripped graph large
     if value.nbytes >= _WEIGHT_BYTES:
         return True
     if name not in _FLOATS or value.size == 0:
@@ -302,6 +310,7 @@ def load(
             plugins=plugins,
         )
     except ModelError as error:
+        # an error of a node keeps the node's name
         error.where = error.where or str(path)
         raise
 
@@ -313,6 +322,7 @@ def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, Sequence[int]]) -> N
             kind = value.type.tensor_type
             array = np.array(values[value.name], helper.tensor_dtype_to_np_dtype(kind.elem_type))
             sizes = [dim.dim_value for dim in kind.shape.dim]
+            # an input with an initializer of its name is a constant from here on
             graph.initializer.append(numpy_helper.from_array(array.reshape(sizes), value.name))
 
 
@@ -323,6 +333,7 @@ def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
         ModelError: if the file cannot be read; see :func:`load`.
     """
     graph = files.read(Path(source))[0].graph
+    # files of IR versions before 4 list initializers as inputs too
     constants = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in constants]
 
@@ -419,8 +430,10 @@ def canonical(
         copy.CopyFrom(proto)
     calls: dict[str, Folded] = {}
     if copy.functions:
+        # before their bodies replace them
         calls = _function_calls(copy)
         copy = _inline_functions(copy)
+        # again: inlining may have multiplied the nodes
         validation.check_node_count(copy.graph)
     graph = copy.graph
     files.embed(graph, base_folder)
@@ -432,9 +445,11 @@ def canonical(
         for name, value in entries(weights or {}).items()
     }
     constants = read_constants(graph, values, base_folder)
+    # before any node is sorted or folded: zero points become constants of the graph
     quantised = add_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
+    # the given values replace these nodes
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = protos.sort(nodes, defined)
     wanted = select_outputs(graph, nodes, defined, outputs)
@@ -444,6 +459,8 @@ def canonical(
     written = {name for node in nodes for name in node.output if name}
     given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
     sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
+    # = set(sizes)|a size may be given for an input that only unused nodes read: it is not an
+    # unknown name
     used |= set(sizes)
     inputs = [value for value in inputs if value.name in used]
     fixed, notes = validation.input_shapes(inputs, sizes, batch, proto)
@@ -468,6 +485,7 @@ def canonical(
     }
     notes += quantised
     model = Model(stripped, arrays, None, source, folded, notes, traces, tuple(plugins))
+    # only then: the notes need the index of the whole graph
     if state.plugins or state.unknown:
         return replace(model, notes=notes + opaque_notes(model.graph))
     return model
@@ -506,6 +524,7 @@ def _folded_nodes(
 ) -> dict[str, Folded]:
     """Returns the removed nodes with their reasons and the current names of their tensors."""
     found = {name: gone for name, gone in state.folded.items() if name not in retained}
+    # the state's nodes include those of taken branches, which are not nodes of the file's graph
     for node in [*nodes, *state.nodes]:
         if node.name not in retained and node.name not in found:
             replaced = any(name in given for name in node.output)
@@ -553,6 +572,7 @@ def read_constants(
                     where=tensor.name,
                     hint="export the model again; the tensor or the file is damaged",
                 ) from error
+    # before external data are looked up: there is no file of this name
     stub = next((t for t in external if any(e.value == STRIPPED for e in t.external_data)), None)
     if stub is not None:
         raise ModelError(
@@ -561,6 +581,7 @@ def read_constants(
             where=stub.name,
         )
     constants.update(files.external_values(external, folder))
+    # with values of nodes' outputs, which are no initializers
     return {**constants, **given}
 
 
@@ -633,6 +654,7 @@ def _declared_types(
     found = {}
     for name, proto in declared.items():
         labels = {dim.dim_param for dim in proto.tensor_type.shape.dim if dim.dim_param}
+        # each of its symbols is a size of an input, so all sizes are known
         if labels and labels <= opened.keys():
             filled = onnx.TypeProto()
             filled.CopyFrom(proto)

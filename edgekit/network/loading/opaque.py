@@ -116,8 +116,10 @@ def before_opaque(model: Model) -> Model:
     remaining: list[Node] = []
     ends: list[str] = []
     for node in graph.nodes():
+        # behind an opaque node nothing can run here either
         if node.name in graph.only_on_board or not gone.isdisjoint(node.reads()):
             gone.update(node.outputs)
+            # outputs of kept nodes are picked from these below
             ends += node.reads()
         else:
             remaining.append(node)
@@ -154,6 +156,7 @@ def inferred_plugin(
         [ValueInfoProto(name=name, type=proto) for name, proto in types.items()],
         [ValueInfoProto(name=name) for name in outputs],
     )
+    # ai.onnx's version is of no account: the graph has no node of that domain
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(node.domain, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     options = ort.SessionOptions()

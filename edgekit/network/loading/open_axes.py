@@ -78,6 +78,7 @@ def load_open(
         else onnx.ValueInfoProto(name=name)
         for name in wanted
     ]
+    # cleared after the last read of them
     for part in (graph.node, graph.initializer, graph.input, graph.output, graph.value_info):
         del part[:]
     graph.node.extend(nodes)
@@ -93,10 +94,11 @@ def _set_axes(value: onnx.ValueInfoProto, profiles: Sequence[Profile]) -> None:
     dims = value.type.tensor_type.shape.dim
     if not ranges:
         return
+    # an input of unknown rank gets its rank from the range
     while len(dims) < len(ranges[0].min):
         dims.add()
     for axis, dim in enumerate(dims):
-        sizes = {(one.min[axis], one.max[axis]) for one in ranges}
+        sizes = {(ends.min[axis], ends.max[axis]) for ends in ranges}
         low, high = next(iter(sizes))
         if len(sizes) == 1 and low == high:
             dim.dim_value = low

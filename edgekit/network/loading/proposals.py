@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -14,7 +14,6 @@ from edgekit.network.ranges import Axis
 
 _USUAL_PICTURE = 224  # of ImageNet's networks
 _DETECTIONS = re.compile(r"(?i)box|bbox|det|label|num_|anchor|scores?$")
-_TOKENS = re.compile(r"(?i)input_ids|attention_mask|token|position_ids")
 # classes of a text recogniser: at least with a fixed height, and more if the output could also be
 # a detector's
 _LEAST_CLASSES = 20
@@ -73,7 +72,7 @@ def propose(
     shapes: dict[str, tuple[int, ...]] = {}
     ranges: dict[str, tuple[Axis, ...]] = {}
     rules: dict[str, None] = {}
-    rule = _rule(inputs, graph or onnx.GraphProto(), metadata or {})
+    rule = _choose_rule(inputs, graph or onnx.GraphProto(), metadata or {})
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         picture = picture_axis(dims) if value.type.tensor_type.HasField("shape") else None
@@ -81,7 +80,7 @@ def propose(
             shapes[value.name] = ranges[value.name] = (1, 3, rule.height, rule.width)
             rules["the file does not have its rank"] = None
             continue
-        axes = [_axis(i, dim, picture, rule) for i, dim in enumerate(dims)]
+        axes = [_axis_range(i, dim, picture, rule) for i, dim in enumerate(dims)]
         shapes[value.name] = tuple(axis[1] for axis in axes)
         ranges[value.name] = tuple(
             size if low == high else f"{low}..{size}..{high}" if size < high else f"{low}..{high}"
@@ -94,7 +93,7 @@ def propose(
     return Proposal(shapes, ranges, "; ".join(rules))
 
 
-def _axis(
+def _axis_range(
     position: int, dim: onnx.TensorShapeProto.Dimension, picture: int | None, rule: _Rule
 ) -> tuple[int, int, int]:
     """Returns the smallest, the proposed and the largest size of an axis."""
@@ -107,10 +106,11 @@ def _axis(
         return rule.least[side], (rule.height, rule.width)[side], rule.most[side]
     if picture is not None:
         return 3, 3, 3
+    # 512: the longest sequence of BERT and its relatives
     return 1, 128, 512
 
 
-def _rule(
+def _choose_rule(
     inputs: Sequence[onnx.ValueInfoProto], graph: onnx.GraphProto, metadata: Mapping[str, str]
 ) -> _Rule:
     """Returns the first rule that applies: the file's metadata, then its kind of network."""
@@ -118,8 +118,7 @@ def _rule(
     own = _metadata_rule(metadata)
     if own is not None:
         return own
-    pictures = list(_picture_inputs(inputs))
-    height = pictures[0][0] if pictures else None
+    height, width = _picture_sides(inputs)
     # few numbers per position may be a detector's boxes, but after a Softmax they are classes
     lines = any(
         len(dims) == 3
@@ -127,10 +126,11 @@ def _rule(
         and (dims[2].dim_value > _LEAST_CLASSES or _is_softmax(graph, value.name))
         for dims, value in zip(shapes, graph.output, strict=True)
     )
-    fixed_height = height is not None and pictures[0][1] is None
+    # a recogniser's lines have one height and any length
+    fixed_height = height is not None and width is None
     many = any(len(dims) == 3 and dims[2].dim_value > _MANY_CLASSES for dims in shapes)
-    one = len(shapes) == 1
-    if "character" in metadata or (one and (many or (fixed_height and lines))):
+    single_output = len(shapes) == 1
+    if "character" in metadata or (single_output and (many or (fixed_height and lines))):
         own_height = height or 48
         why = "by its output, classes along a line"
         if "character" in metadata:
@@ -149,7 +149,7 @@ def _rule(
         for dims in shapes
         if len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
     ]
-    if len(shapes) == 1 and maps:
+    if single_output and maps:
         return _Rule(
             640,
             640,
@@ -166,7 +166,7 @@ def _rule(
             "640 is a detector's usual size (by its outputs), a multiple of its stride of 32",
         )
     kind = "a usual size of pictures"
-    if len(shapes) == 1 and len(shapes[0]) == 2:
+    if single_output and len(shapes[0]) == 2:
         kind = "a classifier's usual size (by its output)"
     least, most = _USUAL_PICTURE // 2, _USUAL_PICTURE * 2
     return _Rule(
@@ -174,19 +174,17 @@ def _rule(
     )
 
 
-def _picture_inputs(
-    inputs: Sequence[onnx.ValueInfoProto],
-) -> Iterator[tuple[int | None, int | None]]:
-    """Yields a pair for each picture input: the height if static, else None; and 0 if height and
-    width are both static or both dynamic, else None.
-    """
+def _picture_sides(inputs: Sequence[onnx.ValueInfoProto]) -> tuple[int | None, int | None]:
+    """Returns height and width of the first picture input, with None for a dynamic size."""
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         position = picture_axis(dims)
         if position is not None:
-            height, width = dims[position], dims[position + 1]
-            both = is_fixed(height) == is_fixed(width)
-            yield height.dim_value if is_fixed(height) else None, 0 if both else None
+            height, width = (
+                dim.dim_value if is_fixed(dim) else None for dim in dims[position : position + 2]
+            )
+            return height, width
+    return None, None
 
 
 def _metadata_rule(metadata: Mapping[str, str]) -> _Rule | None:
@@ -215,7 +213,7 @@ def _parse_numbers(text: str) -> list[int]:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
     values = value if isinstance(value, list | tuple) else [value]
-    return [one for one in values if type(one) is int and 0 < one < 1 << 16]
+    return [size for size in values if type(size) is int and 0 < size < 1 << 16]
 
 
 def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:

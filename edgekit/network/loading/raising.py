@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -131,7 +131,7 @@ class _Raising:
             return False
         return bool(own.since_version != new.since_version)
 
-    def _refuse(self, node: onnx.NodeProto, why: str) -> None:
+    def _refuse(self, node: onnx.NodeProto, why: str) -> NoReturn:
         name = node.name or next(iter(node.output), "")
         raise ModelError(
             f"node {name!r} ({node.op_type}) of ai.onnx opset {self._version} has no form in opset "
@@ -144,6 +144,7 @@ class _Raising:
     def _broadcast(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Appends dimensions of size 1 to the second input, so that it broadcasts as in NumPy."""
         axis = _pop(node, "axis")
+        # without an axis old broadcasting aligns the last dimensions, as NumPy does
         if not _pop(node, "broadcast") or axis is None:
             return
         first, second = self._rank(node.input[0]), self._rank(node.input[1])
@@ -152,7 +153,6 @@ class _Raising:
             self._refuse(
                 node, f"it broadcasts along axis {axis}, and the shape of {unknown!r} is unknown"
             )
-            return
         start = int(axis) + first if int(axis) < 0 else int(axis)
         behind = first - start - second
         if second == 0 or behind == 0:
@@ -171,7 +171,6 @@ class _Raising:
             self._refuse(
                 node, f"it has slopes per channel, and the shape of {node.input[0]!r} is unknown"
             )
-            return
         if first > 2:
             yield from self._extend(node, 1, first - 2)
 
@@ -181,12 +180,14 @@ class _Raising:
         target = free_name(f"{name}:{rank + behind}d", self._taken)
         self._taken.add(target)
         if tensor is not None:
+            # other readers and the graph's output need the old shape
             if self._readers[name] > 1 or any(o.name == name for o in self._graph.output):
                 own = self._graph.initializer.add()
                 own.CopyFrom(tensor)
                 own.name = target
                 tensor, node.input[1] = own, target
                 self._constants[target] = own
+            # sizes of 1 do not change the data, so the initializer itself is reshaped
             tensor.dims.extend([1] * behind)
             return
         node.input[1] = target
@@ -196,6 +197,7 @@ class _Raising:
     def _rank(self, name: str) -> int | None:
         if name in self._constants:
             return len(self._constants[name].dims)
+        # inferred once, and only if an initializer does not already give the rank
         if self._found is None:
             self._found = _ranks(self._file)
         return self._found.get(name)
@@ -209,14 +211,14 @@ class _Raising:
             kind = onnx.TensorProto.DataType.Value(text.upper())
         except ValueError:
             self._refuse(node, f"it casts to {text!r}")
-        else:
-            node.attribute.append(helper.make_attribute("to", kind))
+        node.attribute.append(helper.make_attribute("to", kind))
 
     def _concat(self, node: onnx.NodeProto) -> None:
         if all(item.name != "axis" for item in node.attribute):
             node.attribute.append(helper.make_attribute("axis", 1))
 
     def _norm(self, node: onnx.NodeProto) -> None:
+        # opset 1 has a float, opset 2 an integer
         power = _pop(node, "p")
         if power is not None:
             node.attribute.append(helper.make_attribute("p", int(float(power))))
@@ -242,13 +244,14 @@ class _Raising:
         sizes = self._constants.get(node.input[1])
         if sizes is None:
             self._refuse(node, "its sizes are computed")
-            return
         found = numpy_helper.to_array(sizes).astype(np.int64).tolist()
         del node.input[1:]
+        # the input has precedence over the attribute
         _pop(node, "split")
         node.attribute.append(helper.make_attribute("split", found))
 
     def _upsample(self, node: onnx.NodeProto) -> None:
+        # NCHW: batch and channels keep their size
         scales = [1.0, 1.0, _pop(node, "height_scale"), _pop(node, "width_scale")]
         if None in scales:
             self._refuse(node, "height_scale or width_scale is left out")

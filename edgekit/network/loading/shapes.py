@@ -113,6 +113,7 @@ class Evaluation:
                 the first node with an error.
         """
         self._names.update(node.name for node in nodes)
+        # a stack, not a loop: a taken branch's nodes come next, and may have branches themselves
         stack = list(reversed(nodes))
         while stack:
             node = stack.pop()
@@ -151,10 +152,13 @@ class Evaluation:
     def _without_empty(self, node: onnx.NodeProto) -> bool:
         """Drops a Concat's empty operands; returns True if a single operand of several remains."""
         shapes = {
-            name: one[1] for name in node.input if (one := self.type_and_shape(name)) is not None
+            name: known[1]
+            for name in node.input
+            if (known := self.type_and_shape(name)) is not None
         }
         filled = [name for name in node.input if 0 not in shapes.get(name, ())]
         axis = attributes(node).get("axis", 1)
+        # rank and sizes on all other axes
         beside = {(len(s), *s[:axis], *s[axis:][1:]) for s in shapes.values()}
         # if they do not agree, inference raises the error
         if not filled or len(filled) == len(node.input) or len(beside) > 1:
@@ -211,6 +215,7 @@ class Evaluation:
         return branch
 
     def _visit(self, node: onnx.NodeProto) -> None:
+        # light models and exports have thousands of constants: they need no inference
         plain = None if node.domain else _node_constant(node, self.constants)
         if plain is not None:
             self._fold_away(node, "constant")
@@ -222,6 +227,7 @@ class Evaluation:
                 if name:
                     self._record_type(name, outputs.get(name), node)
         first = node.output[0]
+        # first: all other cases read shapes, which such tensors do not have
         if any(name in self.unknown for name in (*reads(node), *node.output)):
             self.nodes.append(node)
         elif self._moves_nothing(node):
@@ -266,6 +272,7 @@ class Evaluation:
         written = [name for name in node.output if name]
         if any(name not in self._known for name in written):
             return False
+        # its attributes may have to be changed
         if node.op_type in POOLS and attributes(node).get("ceil_mode"):
             # its attributes may have to be changed
             return False
@@ -316,6 +323,7 @@ class Evaluation:
             onnx.checker.ValidationError,
             ValueError,
         ) as error:
+            # an input of unknown type or shape, not the node, may be the reason
             if unsure:
                 return {}
             given = ", ".join(f"{name} {list(self._shape(name))}" for name in types)
@@ -419,6 +427,8 @@ class Evaluation:
         Raises:
             ModelError: As :meth:`run`.
         """
+        # a copy, since the evaluation renames tensors in place and a body is evaluated more than
+        # once
         own = onnx.GraphProto()
         own.CopyFrom(graph)
         name_nodes(own.node)
@@ -432,7 +442,7 @@ class Evaluation:
             for name, shape in self.shapes.items()
             if name not in known and name not in hidden
         }
-        fed |= {name: one for name, one in inputs.items() if one is not None}
+        fed |= {name: known_type for name, known_type in inputs.items() if known_type is not None}
         known |= constants
         inner = Evaluation(self.version, known, fed, {}, {}, {}, self.own)
         for name in (*(name for name in self.unknown if name not in hidden), *inputs):
@@ -511,9 +521,11 @@ class Evaluation:
         self, name: str, proto: onnx.TypeProto | None, node: onnx.NodeProto | None = None
     ) -> None:
         shape = _static_shape(proto)
+        # an operator that onnx cannot infer: the exporter knew its shape
         if shape is None and _static_shape(self._declared.get(name)) is not None:
             proto = self._declared[name]
             shape = _static_shape(proto)
+        # last: a given shape must agree with what inference and file already know
         if name in self._given:
             proto = self._given_type(name, proto, shape)
             shape = self._given[name]
@@ -586,6 +598,7 @@ class Evaluation:
 
     def _hint(self, name: str, node: onnx.NodeProto) -> onnx.TensorProto | None:
         value = self.constants.get(name)
+        # inference never reads larger values, and a lazy one would be computed for nothing
         if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
             return None
         if value.dtype.kind not in "iu" and node.op_type not in _SIZED_BY_FLOATS:

@@ -81,6 +81,7 @@ def check_names_are_text(graph: onnx.GraphProto) -> None:
             check_names_are_text(body)
     if {*map(type, found)} <= {str}:
         return
+    # only now: looking at every name would slow down each valid model
     for name in found:
         if not isinstance(name, str):
             raise ModelError(
@@ -123,6 +124,7 @@ def check_calls(proto: onnx.ModelProto) -> None:
             total += made.get(key, 1) + sum(count(body.node) for body in subgraphs(node))
         return total
 
+    # an explicit stack: a chain of calls may be deeper than Python's recursion limit
     waiting = list(bodies)
     while waiting:
         key = waiting[-1]
@@ -131,6 +133,7 @@ def check_calls(proto: onnx.ModelProto) -> None:
             continue
         inner = [(node.domain, node.op_type) for node in _all_nodes(bodies[key])]
         open_ = [item for item in inner if item in bodies and item not in made]
+        # its callees were counted since, except those that call it: a cycle
         if key in begun and open_:
             raise ModelError(
                 f"the model's local function {open_[0][1]!r} calls itself",
@@ -239,6 +242,7 @@ def check_operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bo
                 if inside and not node.op_type.startswith(_INTEGER)
                 else _INTEGERS,
             )
+        # once an operator: the look-up in onnx's schemas is slow
         if node.op_type not in there and not node.domain and is_plugin(node, version):
             _plugin_or_mistake(node, version, inside)
         if not node.domain and version > _GIVEN_UP.get(node.op_type, ("", version))[1]:
@@ -266,6 +270,7 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
     later = node.op_type in known
     if not later and not inside and has_importer(node.op_type):
         return
+    # a name that is close to an ONNX operator is a mistake, unless it is marked as a plugin's
     near = difflib.get_close_matches(node.op_type, known, 1, _MISSPELT)
     if not (later or inside or near) or (_PLUGIN.search(node.op_type) and not inside):
         return
@@ -331,6 +336,7 @@ def _with_batch(
                 for i in at
                 if i < len(found[value.name]) and is_batch(i, dims[i])
             ]
+        # an input with another dynamic size needs its whole shape from the user
         elif at and all(is_batch(i, dims[i]) for i in at):
             own = batch or next(
                 (bound[dims[i].dim_param] for i in at if dims[i].dim_param in bound), 1
@@ -341,6 +347,7 @@ def _with_batch(
                 assumed.append(f"--shape {value.name}:{'x'.join(map(str, sizes))}")
         elif dims and not at:
             fixed.append((value.name, dims[0].dim_value))
+    # no input took the batch: that is an error unless some input already has this size
     if batch is not None and len(found) == len(shapes):
         other = next(((name, size) for name, size in fixed if size != batch), None)
         if other is not None and all(size != batch for _, size in fixed):
@@ -403,7 +410,7 @@ def input_shapes(
         shape = declared
         if value.name in shapes:
             shape = list(shapes[value.name])
-            _agrees(value.name, shapes[value.name], declared if has_rank else None)
+            _check_agreement(value.name, shapes[value.name], declared if has_rank else None)
         if (not has_rank and value.name not in shapes) or None in shape:
             labels = [dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim]
             dynamic[value.name] = f"[{', '.join(labels)}]" if has_rank else "of unknown rank"
@@ -417,12 +424,15 @@ def input_shapes(
                 hint=f"TensorRT allows 1 to {MOST_ELEMENTS:,}; give sizes with model.shapes",
             )
         found[value.name] = (tensor.elem_type, sizes)
+    # after all inputs: one error proposes sizes for all of them
     if dynamic:
         _refuse_dynamic(inputs, dynamic, model)
     return found, notes
 
 
-def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | None) -> None:
+def _check_agreement(
+    name: str, given: Sequence[int], declared: Sequence[int | None] | None
+) -> None:
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in given):
         raise ModelError(
             f"the shape given for input {name!r} is {list(given)}, but sizes must be whole "

@@ -39,6 +39,7 @@ def add_zero_points(
     taken = {name for node in nodes for name in (*node.input, *node.output)} | constants.keys()
     changed = []
     for node in nodes:
+        # constant nodes are not folded yet at this point of loading
         if node.op_type == "Constant":
             given = (item.t.dims for item in node.attribute if item.name == "value")
             scales.update((node.output[0], tuple(dims)) for dims in given)

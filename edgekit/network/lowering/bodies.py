@@ -49,6 +49,7 @@ class _Outer:
         for name in node.reads():
             value = self.scope.value(name)
             facts.append((name, self.scope.type_and_shape(name), value is not None))
+            # larger values are weights: their type and shape are enough for equal layers
             if value is not None and value.size <= _SMALL:
                 facts.append(value.tobytes())
         self._key = (*facts, graph.plugins)
@@ -69,11 +70,11 @@ def lower_bodies(graph: LayerSource, node: Node, release: str, lower: Lower) -> 
         release: The TensorRT release.
         lower: Returns the layers of a graph in a release.
     """
-    return _bodies(_Outer(graph, node), release, lower)
+    return _lower_cached(_Outer(graph, node), release, lower)
 
 
 @lru_cache(_REMEMBERED)
-def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
+def _lower_cached(outer: _Outer, release: str, lower: Lower) -> Bodies:
     node = outer.node
     scope = outer.scope
     limit = trip_limit(scope, node) if node.op_type != "If" else None
@@ -81,7 +82,7 @@ def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
         inner = evaluate_bodies(scope, node)
         count = trip_count(scope, node, inner) if node.op_type != "If" else None
         found = tuple(
-            Body(name, lower(_graph(body, inner[name], scope), release))
+            Body(name, lower(_body_graph(body, inner[name], scope), release))
             for name, body in graphs(node).items()
         )
     except (ModelError, KeyError):
@@ -90,7 +91,7 @@ def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
     return Bodies(found, count, limit)
 
 
-def _graph(body: onnx.GraphProto, inner: Evaluation, outer: Evaluation) -> OnnxGraph:
+def _body_graph(body: onnx.GraphProto, inner: Evaluation, outer: Evaluation) -> OnnxGraph:
     """Returns the body as a separate graph, with captured tensors as inputs."""
     made = {name for node in inner.nodes for name in node.output}
     fed = dict.fromkeys((*(value.name for value in body.input), *outer.shapes))

@@ -126,6 +126,7 @@ def is_inf(placer: Placer, node: Node) -> None:
         placer.emit(node, "UNARY", {"function": "ISINF"})
         return
     steps, source = _Steps(placer, node), node.inputs[0]
+    # never true: the parser compares with 0 in both directions
     if not negative and not positive:
         first = steps.with_scalar("GREATER", source)
         second = steps.with_scalar("LESS", source)
@@ -241,6 +242,7 @@ def lp_normalization(placer: Placer, node: Node) -> None:
     if node.attrs.get("p", 2) == 2:
         norm = steps.unary("SQRT", norm)
     zero = steps.with_scalar("EQUAL", norm, dtype="bool")
+    # the comparison counts as 1, so a norm of 0 becomes 1
     steps.elementwise("DIV", source, steps.elementwise("SUM", norm, zero), last=True)
 
 
@@ -258,6 +260,7 @@ def lp_pool(placer: Placer, node: Node) -> None:
     }
     roots = given.get("p", 2) == 2
     average = steps.layer("POOLING", params, [_powers(steps, source, given.get("p", 2))], target)
+    # the average times the window's size is the sum of the powers
     total = steps.with_scalar("PROD", average, last=not roots)
     if roots:
         steps.unary("SQRT", total, last=True)

@@ -61,17 +61,19 @@ def fuse_shuffles(
             continue
         output = shuffle.outputs[0]
         users = readers.get(output, [])
+        # the tensor is read as it is by the caller, or by other layers too
         if output in outputs or len(users) != 1:
             continue
         user = current[users[0]]
         if user is None:
             continue
-        own = moves.get(index) or _move(shuffle)
+        own = moves.get(index) or _read_move(shuffle)
         same = tensors[shuffle.inputs[0]].shape == tensors[output].shape
         nothing = same and own.turns_nothing
-        both = own.then(_move(user)) if _is_fused(user) else None
+        both = own.then(_read_move(user)) if _is_fused(user) else None
         if not nothing and both is None:
             continue
+        # the result has the reader's position, so that the loop can merge it again there
         current[index] = None
         if nothing:
             name = user.name
@@ -121,16 +123,16 @@ class _Move:
         return _Move(self.first, True, other.last)
 
 
-def _move(layer: Layer) -> _Move:
+def _read_move(layer: Layer) -> _Move:
     if layer.params["mode"] == "RESHAPE":
         return _Move((), True, ())
     return _Move(_without_identity(tuple(layer.params["perm"])), False, ())
 
 
-def _compose(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    if not one or not other:
-        return one or other
-    return _without_identity(tuple(one[axis] for axis in other))
+def _compose(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    if not first or not second:
+        return first or second
+    return _without_identity(tuple(first[axis] for axis in second))
 
 
 def _without_identity(perm: tuple[int, ...]) -> tuple[int, ...]:
@@ -145,6 +147,7 @@ def _join_shuffles(shuffle: Layer, user: Layer, name: str) -> Layer:
     source, middle = shuffle.inputs[0], shuffle.outputs[0]
     both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
     absorbed = (*_importer_part(shuffle), *shuffle.absorbed)
+    # with the reader's own name the shuffle was erased, otherwise both became one
     absorbed += user.absorbed if name == user.name else (*_importer_part(user), *user.absorbed)
     return replace(
         user,

@@ -147,8 +147,10 @@ def lower_graph(
         elif not placer.absorb(node):
             _place_node(placer, node, families.get(node.op))
         placer.done(node)
+    # identities first: between two shuffles they would prevent the merge
     placed = without_identities(placer.layers, graph.outputs)
     placed = fuse_shuffles(placed, placer.tensors, graph.outputs)
+    # fusions leave tensors behind that no layer reads or writes
     used = {name for layer in placed for name in (*layer.inputs, *layer.outputs)}
     used |= {*graph.inputs, *graph.outputs}
     return Network(
@@ -197,6 +199,7 @@ def _place_control_flow(placer: Placer, node: Node) -> None:
     if kind == "LOOP":
         params = {"trip_count": found.trip_count, "trip_limit": found.trip_limit}
         known &= found.trip_count is not None
+    # an If runs once; without a known count the cost is unknown, so 0 does no harm
     runs = params.get("trip_count", 1) or 0
     placer.emit(
         node,
@@ -213,6 +216,7 @@ def _place_opaque(placer: Placer, node: Node, why: str) -> None:
     if why == LEFT:
         placer.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
         return
+    # the parser imports the name, but a form of it that ONNX does not define
     if why == PLUGIN and has_importer(node.op):
         placer.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
         return

@@ -196,6 +196,7 @@ class Placer:
     def absorb(self, node: Node) -> bool:
         """Absorbs a node with only constant inputs into its readers; returns True if absorbed."""
         read = list(node.reads())
+        # a node without inputs, such as RandomNormal, is not constant
         if not read or not all(self.constant(name) for name in read):
             return False
         sources = self._sources(read)
@@ -209,6 +210,7 @@ class Placer:
                 types = GPU_CODES.intersection(self._graph.dtype(source) for source in read)
                 known = (self._codes.get(source, frozenset()) for source in read)
                 self._codes[name] = types.union(*known)
+        # an output of the network needs a layer that writes it
         for name in node.outputs:
             if name in self.outputs:
                 self.emit(node, "CONSTANT", outputs=[name])
@@ -253,6 +255,7 @@ class Placer:
         """
         read = [i for i in (node.reads() if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
+        # these constants become layers of their own, so this layer does not absorb them
         if kind in _KEEPERS:
             retained = self._keep(node, used)
             absorbed = [part for part in absorbed if part.name not in retained]

@@ -56,7 +56,7 @@ def places(model: Model, network: Network) -> dict[str, NodePlace]:
             users = _users(gone, model.graph, readers)
             own = [holders[tensor] for tensor in gone.outputs if tensor in holders]
             # the constant's own layer if there is one, otherwise the layers that read it
-            readers_of = [one for user in users if user in found for one in found[user].layers]
+            readers_of = [layer for user in users if user in found for layer in found[user].layers]
             within = set(own or readers_of)
             found[name] = NodePlace(tuple(sorted(within, key=order.__getitem__)), gone.reason)
     return found
@@ -67,6 +67,7 @@ def _users(gone: Folded, graph: OnnxGraph, readers: dict[str, list[str]]) -> Ite
         return ()
     producers = (graph.producer(tensor) for tensor in gone.outputs)
     makers = [node.name for node in producers if node is not None]
+    # an Identity or a taken branch: the layer that computes its result
     if makers and gone.reason not in _BEFOREHAND:
         return makers
     return [reader for tensor in gone.outputs for reader in readers.get(tensor, ())]

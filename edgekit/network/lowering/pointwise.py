@@ -75,6 +75,7 @@ _ONE_VALUE = frozenset({"DIV", "POW", "EQUAL", "GREATER", "LESS"})
 # the builder turns these with a constant into SCALE; Sub and Div only if it is on the right
 _SCALES = {"Add": "SUM", "Mul": "PROD", "Sub": "SUB", "Div": "DIV"}
 _COMMUTES = {"Add", "Mul"}
+# FLT_MAX: TensorRT's bound of a CLIP without minimum or maximum
 _LARGEST = 3.4028234663852886e38
 # activations that the parser composes; each step reads the previous step, and "x" is the input
 _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
@@ -106,6 +107,7 @@ def activation(placer: Placer, node: Node) -> None:
     params: dict[str, Any] = {"function": function}
     params |= {key: float(given.get(key, value)) for key, value in defaults.items()}
     if function == "CLIP":
+        # the bounds are attributes before opset 11, then inputs
         low = given.get("min") if placer.version < 11 else placer.scalar(node, 1)
         high = given.get("max") if placer.version < 11 else placer.scalar(node, 2)
         params["alpha"] = -_LARGEST if low is None else float(low)
@@ -269,6 +271,7 @@ def _scale_mode(placer: Placer, node: Node, inputs: list[str]) -> str:
         data, factor = inputs
     else:
         return ""
+    # TensorRT's scale layer computes floats only
     if not placer.tensors[data].dtype.startswith(("float", "bfloat")):
         return ""
     whole, part = placer.shape(data), placer.shape(factor)

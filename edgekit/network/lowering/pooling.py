@@ -46,6 +46,7 @@ def pool(placer: Placer, node: Node) -> None:
         "ceil_mode": bool(given.get("ceil_mode", 0)),
         "indices": len(node.outputs) > 1,
     }
+    # TensorRT pools two or three dimensions: the parser adds one to a 1-D pool
     if len(placer.shape(source)) != 3:
         placer.emit(node, "POOLING", params)
         return
@@ -72,6 +73,7 @@ def reduce(placer: Placer, node: Node) -> None:
     axes = given.get("axes")
     if placer.version >= _AXES_INPUT.get(node.op, _AXES_INPUT_OTHERS):
         axes = placer.ints(node, 1)
+    # ONNX: without axes all are reduced, unless this attribute is set
     if not axes and given.get("noop_with_empty_axes", 0):
         placer.emit(node, "IDENTITY", inputs=[source])
         return
@@ -116,6 +118,7 @@ def softmax(placer: Placer, node: Node) -> None:
     if coerced and len(shape) != 2:
         flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
         before = placer.inner(f"{node.name}:in2d", flat, source, view=True)
+        # a view only of an ONNX tensor, not of the tensor before the logarithm
         after = placer.inner(f"{node.name}:out2d", flat, target, view=target == node.outputs[0])
         placer.reshape(node, source, before, f"reshape_before_{node.name}")
         placer.emit(node, "SOFTMAX", {"axis": 1}, inputs=[before], outputs=[after])
@@ -180,6 +183,7 @@ def resize(placer: Placer, node: Node) -> None:
     old = node.op == "Upsample" or placer.version == 10
     scales = given.get("scales")
     if scales is None:
+        # from opset 11 on, input 1 is the region of interest
         value = placer.value(node, 1 if old else 2)
         scales = [float(v) for v in value] if value is not None and value.size else None
     axes = [a % len(source) for a in given.get("axes", range(len(source)))]
@@ -199,12 +203,14 @@ def resize(placer: Placer, node: Node) -> None:
     coordinates = given.get("coordinate_transformation_mode", "half_pixel")
     if old:
         coordinates = "asymmetric"
+    # for an output of size 1 it takes coordinate 0: TensorRT's selector UPPER
     single = coordinates == "pytorch_half_pixel"
     roundings = {"round_prefer_floor": "HALF_DOWN", "round_prefer_ceil": "HALF_UP"}
     rounding = given.get("nearest_mode", "floor" if old else "round_prefer_floor")
     params = {
         "mode": given.get("mode", "nearest").upper(),
         "scales": tuple(full),
+        # with scales TensorRT computes the sizes itself
         "sizes": target if scales is None else None,
         "coordinates": "HALF_PIXEL" if single else coordinates.upper(),
         "selector": "UPPER" if single else "FORMULA",

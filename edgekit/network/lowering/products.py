@@ -67,6 +67,7 @@ def conv_transpose(placer: Placer, node: Node) -> None:
         "in_maps": source[1],
         "bias": bool(bias) and not (any(appended) and placer.constant(bias)),
     }
+    # each input value is multiplied by the whole kernel
     macs = math.prod(source) * weight[1] * math.prod(kernel)
     _spatial(placer, node, "DECONVOLUTION", params, macs, appended)
 
@@ -140,6 +141,7 @@ def gemm(placer: Placer, node: Node) -> None:
     if bias and placer.constant(bias):
         *outer, inner = (1, *placer.shape(bias))
         per_column = all(size == 1 for size in outer) and inner in {1, columns}
+    # a convolution adds one bias for each column, and cannot transpose its input
     if placer.constant(node.inputs[1]) and not given.get("transA", 0) and per_column:
         _as_convolution(placer, node, rows, depth, columns)
         return
@@ -165,8 +167,7 @@ def gemm(placer: Placer, node: Node) -> None:
 
 
 def _multiply_by_scalar(placer: Placer, node: Node, source: str, target: str) -> None:
-    one = (1,) * len(placer.shape(source))
-    params = {"function": "PROD", "constant_operand": one}
+    params = {"function": "PROD", "constant_operand": (1,) * len(placer.shape(source))}
     placer.emit(node, "ELEMENTWISE", params, inputs=[source], outputs=[target])
 
 
@@ -188,9 +189,11 @@ def einsum(placer: Placer, node: Node) -> None:
     for term, name in zip(read.split(","), node.inputs, strict=True):
         shape = placer.shape(name)
         front, _, back = term.partition("...")
+        # labels before an ellipsis count from the first axis, those behind it from the last
         sizes.update(zip(front, shape, strict=False))
         sizes.update(zip(reversed(back), reversed(shape), strict=False))
     if not arrow:
+        # without an arrow ONNX keeps the labels that occur once
         written = "".join(label for label in sizes if read.count(label) == 1)
     summed = math.prod(size for label, size in sizes.items() if label not in written)
     products = len(node.inputs) > 1
@@ -206,6 +209,7 @@ def recurrence(placer: Placer, node: Node) -> None:
     """
     given = node.attrs
     steps, batch, _ = placer.shape(node.inputs[0])
+    # layout 1 has the batch first
     if given.get("layout", 0):
         steps, batch = batch, steps
     input_weights, state_weights = placer.shape(node.inputs[1]), placer.shape(node.inputs[2])

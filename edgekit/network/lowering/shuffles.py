@@ -57,6 +57,7 @@ def slice_(placer: Placer, node: Node) -> None:
     """Slice -> SLICE with start, size and stride of every axis."""
     shape, target = placer.shape(node.inputs[0]), placer.shape(node.outputs[0])
     given = node.attrs
+    # starts, ends and axes are attributes before opset 10
     if placer.version < 10:
         first = tuple(given["starts"])
         axes = tuple(given.get("axes") or range(len(first)))
@@ -117,8 +118,9 @@ def pad(placer: Placer, node: Node) -> None:
     given = node.attrs
     shape = placer.shape(node.inputs[0])
     rank = len(shape)
+    # pads and value are attributes before opset 11
     if placer.version < 11:
-        pads = tuple(given.get("pads") or given["paddings"])
+        pads = tuple(given["pads"])
         value = given.get("value", 0.0)
         axes = tuple(range(rank))
     else:
