@@ -111,9 +111,6 @@ def deploy(
     """
     app = root.app(request.app)
     with claim(app) as held:
-        with contextlib.suppress(FileNotFoundError):
-            # a request for an earlier deployment must not end this one
-            (app.folder / BACK).unlink()
 
         def stopped() -> None:
             if cancelled():
@@ -142,6 +139,9 @@ def deploy(
         serves = current is not None and release_digest(current) == request.digest[:12]
         if not (request.put_back or serves):
             refuse_taken_back(app, request.digest)
+        with contextlib.suppress(FileNotFoundError):
+            # a request for an earlier deployment must not end this one
+            (app.folder / BACK).unlink()
         journal = _begin(root, app, request, job)
         return Deployment(root, app, journal, on_progress, stopped, held).run_to_end()
 

@@ -277,6 +277,29 @@ def test_resume_ends_what_was_cut_off(state: str, bench: Bench, toy: Bundle, toy
     assert bench.facts() == (document["release"], old)
 
 
+def test_a_rollback_requested_before_a_power_cut_is_done_after_it(
+    bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    bench.offer(toy)
+    old = bench.deploy(toy)["release"]
+    bench.offer(toy2)
+
+    def cut(now: str) -> None:
+        if now == "soaking":
+            roll_back(bench.root, bench.app, "worse than before", wait=False)
+            raise Cut
+
+    bench.at = cut
+    with pytest.raises(Cut):
+        bench.deploy(toy2)
+    journal = read_journal(bench.app)
+    assert journal is not None
+    bench.at = lambda state: None
+    with pytest.raises(DeviceError, match="worse than before"):
+        bench.deploy(toy2, resume=journal.facts.id)
+    assert bench.facts() == (old, None)
+
+
 def test_resume_carries_on_the_others_where_one_cannot_be(bench: Bench, toy: Bundle) -> None:
     bench.offer(toy)
 
