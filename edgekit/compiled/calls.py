@@ -150,7 +150,7 @@ def _check_values(
     """
     for tensor in exported.inputs:
         value = found.get(tensor.name)
-        # an array of NumPy names its type otherwise than a tensor
+        # NumPy and PyTorch have different names for types
         is_tensor = not isinstance(value, np.ndarray) if hasattr(value, "dtype") else tensors
         kind = tensor.torch_type if is_tensor else tensor.type
         size = f"{'x'.join(map(str, tensor.shape))}:{kind}"

@@ -116,7 +116,7 @@ class Cut:
         """
         if not self.exported.left:
             return {}
-        # runs for the clock must not change a stateful module
+        # timed runs must not change a stateful module
         left = None if self.left is None else self.left.with_own_state()
         found: dict[int, float] = {}
 
@@ -196,7 +196,7 @@ class Cut:
             for rows in found:
                 for name, values in rows.items():
                     values.append(array(known[name]))
-        # a stateful module has seen the calibration inputs, which are no calls
+        # calibration is no call: a stateful module forgets its inputs
         if self.left is not None:
             self.left.reset()
         if not any(values for rows in found for values in rows.values()):

@@ -61,7 +61,7 @@ class LoadedNetwork:
         self.name, self.digest, self.exported = bundle.name, bundle.digest, exported
         self._run, self._on_gpu = run, on_gpu
         self._read = {tensor.name for tensor in bundle.manifest.inputs}
-        # also closes the connection of a network that is only dropped
+        # also closes the connection of a network that is dropped without ``close``
         self._close = weakref.finalize(self, close)
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ def load_network(
     if board is None:
         with _signers_file(allowed_signers, signers) as file:
             model = load(path, allowed_signers=file, trust_unsigned=trust_unsigned)
-        # the file is read twice, and only one content was checked by each
+        # both reads must have seen the same file
         if model.digest != bundle.digest:
             raise BundleError(
                 "the bundle was exchanged while it was loaded",
@@ -169,7 +169,7 @@ def load_network(
         def run(feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return read_npz(client.infer(bundle.name, write_npz(feed)))
 
-        # the connection lives on with the network; before, an error closes it
+        # from here on the network owns the connection; an error before closes it
         return LoadedNetwork(bundle, exported, run, stack.pop_all().close)
 
 
@@ -181,7 +181,7 @@ def _signers_file(given: Path | None, lines: list[str]) -> Iterator[Path]:
     if given is not None:
         yield given
         return
-    # the reader takes a file, and its lines come from several
+    # the lines come from several files, and the reader takes one
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "allowed_signers")
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -148,7 +148,7 @@ def compile_network(
         notes = [f"calibration is not read: {precision} has no scales"]
     # a module's class name, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
-    # options name the parts, so they must not name the whole
+    # the name of the whole; each part gets a name of its own
     name = str(options.pop("name", None) or "") or config_name(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
@@ -323,7 +323,7 @@ class CompiledNetwork:
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
-        # once for each change: ``_noticed`` moves on
+        # warns once for each change: the method updates ``_noticed``
         self._warn_of_changes(self._noticed)
         values = bind_tensors(self._cut.exported, args, kwargs)
         known = run_steps(self._steps, values)
@@ -397,7 +397,7 @@ class CompiledNetwork:
         try:
             exported, network = self._export(source)
         except UsageError as error:
-            # a glob of leave that matches no module shows another network
+            # if a glob of ``leave`` matches no module, this is another network
             if family(error.code) != "torch" or error.where != "leave":
                 raise
             raise UsageError(
@@ -410,7 +410,7 @@ class CompiledNetwork:
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
-        # PyTorch and ONNX Runtime take other times for a module; other weights do not
+        # a module's time depends on the runtime (PyTorch or ONNX Runtime), not on its weights
         if (cut.left is None) != (self._cut.left is None):
             self._times = cut.times()
         self._source, self._cut = source, cut
@@ -422,7 +422,7 @@ def _weight_versions(source: Any) -> _Versions:
     """Returns a state that changes with a module's weights: the tensors, their version counters,
     and checksums of some values, since PyTorch does not count writes through ``.data``.
     """
-    # a file is read once
+    # a file was read once: later changes have no effect
     if isinstance(source, str | Path):
         return ()
     import torch

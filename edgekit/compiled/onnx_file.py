@@ -96,7 +96,7 @@ def onnx_file(
                 exporter=None,
                 opset=read_opset(model.proto),
                 tensorrt=release,
-                # the cache is of the file; sizes and ranges are the call's
+                # set below: sizes and ranges belong to the call, the cache entry to the file
                 inputs=[],
                 outputs=[_tensor(value) for value in model.proto.graph.output],
                 arguments=Arguments(parameters=list(declared), constants={}),
@@ -125,7 +125,7 @@ def onnx_file(
                 hint="leave the type out",
             )
     exported = exported.model_copy(update={"inputs": taken})
-    # after the load, which resolves open sizes
+    # only now: the load resolved the open sizes
     if example:
         bind_values(exported, given, kwargs)
     return exported

@@ -65,7 +65,6 @@ class Building:
         out = self.out / config.file.name
         pipeline = Pipeline(config, out=out, progress=self.progress, **self.consents)
         for boards in self._connected:
-            # one connection for all parts: each would log in anew
             pipeline.boards.use(boards.clients())
         return pipeline
 
@@ -110,7 +109,7 @@ class Building:
                 pipeline.check_result()
                 networks.append(layers_of(pipeline.context))
         for glob in self.pins:
-            # a pin may fit one part only, so it must fit any of them
+            # one part with such a layer is enough
             if not any(layers_matching(network, glob) for network in networks):
                 left = [
                     module

@@ -97,7 +97,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
                 if renamed.get(name, name) != given:
                     raise another(node, found)
                 continue
-            # a bias that this export dropped, because it is zero
+            # the other export dropped this bias, because it is zero
             value = np.zeros_like(mine[name]) if given is None else theirs.get(given)
             kind = (mine[name].shape, mine[name].dtype)
             if value is None or (value.shape, value.dtype) != kind:
@@ -107,7 +107,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
             before = taken.setdefault(name, value) if name in floats else mine[name]
             if not np.array_equal(before, value, equal_nan=name in floats):
                 raise another(node, found)
-        # tensors of other names at the same place are the same
+        # outputs at the same place are the same tensor, whatever their names
         renamed.update(zip(node.output, found.output, strict=True))
     for tensor in proto.graph.initializer:
         if tensor.name in taken:

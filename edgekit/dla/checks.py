@@ -117,7 +117,7 @@ def compile_check(value: Any) -> Check:
     """
     if not isinstance(value, dict):
         fail("", f"expected a check, found {value!r}")
-    # for a layer kind that no DLA has
+    # refuses every layer for which the rule holds
     if value == {"never": True}:
         return Check(lambda facts: RuleFailure(str(facts.get("kind")), "", str(facts.get("kind"))))
     if len(value) == 1 and isinstance(parts := next(iter(value.values())), list):
@@ -144,7 +144,7 @@ def compile_check(value: Any) -> Check:
 
 def _any(parts: tuple[Check, ...]) -> Check:
     def test(facts: Facts) -> RuleFailure | None:
-        # all alternatives fail: the first names the usual form
+        # if all alternatives fail, the first failure is reported
         first = None
         for part in parts:
             failure = part(facts)

@@ -175,7 +175,6 @@ def explain(name: str) -> Explained:
     for rule_id, rule in known.rules.items():
         if rule_id.lower() == wanted:
             return explained(rule)
-    # rules first: no operator has a name with a dot
     for operator in known.operators:
         if operator.lower() == wanted:
             return _explain_operator(known, known.operators[operator])

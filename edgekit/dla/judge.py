@@ -98,7 +98,7 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVe
     for layer in network.layers:
         row = rules.operators.get(layer.op)
         if row is not None and row.composed:
-            # the parser's layers of one node, which the matrix has as one operator
+            # the parser makes several layers of the node; the matrix has one operator
             nodes.setdefault(layer.origin, []).append(layer)
     rule = rules.rules[_COMPOSED_RULE]
     for layers in nodes.values():
@@ -143,7 +143,6 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
         for rule in rules
         if rule.counts is not None and rule.holds_for(ANY_KIND, generation, version)
     ]
-    # before the facts are made, which are read layer by layer
     if not notes or not generation:
         return newer
     graph = LayerGraph(network)

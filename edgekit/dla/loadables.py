@@ -56,7 +56,6 @@ def find_candidates(
     for layer in network.layers:
         if not ok.get(layer.name, False):
             read = (producers[name].name for name in layer.inputs if name in producers)
-            # a layer on the GPU hands on the run of its sources, to find a path back to the DLA
             run[layer.name] = max((run[source] for source in read), default=_NO_RUN)
             last.pass_on(layer)
             continue

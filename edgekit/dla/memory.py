@@ -192,7 +192,7 @@ def loadable_sizes(
     sram = facts.managed_sram.default
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
-    # by the size seen in builds, and by the documented size
+    # with the weights' size as seen in builds, and as documented
     predicted, least = (
         MemoryNeed(
             managed_sram=_pool_size(sram, smallest),
@@ -678,7 +678,7 @@ def _suggest_fix(
     def no_better(limit: OverLimit | None) -> bool:
         return limit is not None and limit.certain >= over.certain
 
-    # by itself over the limit: then no cut of the loadable helps
+    # a layer that is over the limit by itself
     single = next((name for name in layers if no_better(still_over([name], precision))), None)
     in_int8 = any(_storage_type(name, precision) == "int8" for name in layers)
     batch = max(

@@ -530,7 +530,7 @@ class _QdqPlacement:
     def place(self) -> Lowering:
         """Returns the lowering after layers with a tensor that lacks a scale left INT8."""
         missing: dict[str, None] = {}
-        # a layer that leaves INT8 may leave others without a use of it; the set only shrinks
+        # layers that leave INT8 may take moves with them; the set only shrinks, so this ends
         while True:
             tensors = self._find_tensors()
             scales = tensors if self._scales is None else self._scales

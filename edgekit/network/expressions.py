@@ -89,7 +89,7 @@ def _check_syntax(tree: ast.expr, text: str) -> None:
             for value in values:
                 _check_syntax(value, text)
         case _:
-            raise ValueError(f"{ast.unparse(tree)} cannot stand in {text!r}; {_FORM}")
+            raise ValueError(f"{ast.unparse(tree)} is not allowed in {text!r}; {_FORM}")
 
 
 class _Evaluation:

@@ -238,7 +238,7 @@ def _fill_gaps(graph: onnx.GraphProto, found: dict[str, str]) -> None:
             found[node.name] = before
         by_tensor.update(dict.fromkeys(filter(None, node.output), found[node.name]))
     read_by: dict[str, str] = {}
-    # what has no predecessor with a module gets that of its first reader
+    # nodes without such a predecessor get the module of their first reader
     for node in reversed(graph.node):
         if node.name not in found:
             after = (read_by[name] for name in node.output if name in read_by)

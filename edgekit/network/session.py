@@ -200,7 +200,7 @@ class PiecewiseSession:
             later = {name for some in nodes.values() for node in some for name in reads(node)}
             wanted = {*later, *called, *self._outputs}
             written = [n for node in own for n in node.output if n in wanted]
-            # no later piece and no output may need the results of a piece
+            # a piece whose results nothing needs is left out
             if written:
                 part = piece(proto, own, written, types)
                 names = {tensor.name for tensor in part.graph.initializer}

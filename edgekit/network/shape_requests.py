@@ -516,7 +516,7 @@ class _Request:
         self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
     ) -> None:
         """Refuses a bucket outside all profiles."""
-        # for its errors: sizes that the file does not allow
+        # raises the error of sizes that the file does not allow
         input_shapes(self._inputs, bucket, self._section.batch)
         if not profiles or ShapeRequest({}, tuple(profiles)).find_profile(bucket) is not None:
             return

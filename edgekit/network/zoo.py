@@ -379,13 +379,13 @@ class _Filler:
             if node is layers[-1]:
                 self._readout(node)
                 return self._weights
-            # before it is queued: it runs with the statistics that it sets here
+            # before the node is queued, because it runs with the statistics set here
             if node.op_type == "BatchNormalization":
                 self._normalise(node)
             if node.op_type in ("Conv", "Gemm"):
                 self._draw(node, first=node is layers[0])
             self._stages.push(node)
-            # otherwise the normalisation after it sets scale and shift
+            # a normalisation after the node sets scale and shift
             normalised = self._graph.only_user(node, "BatchNormalization") is not None
             if node.op_type in ("Conv", "Gemm") and not normalised:
                 self._scale(node)

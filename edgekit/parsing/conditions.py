@@ -116,7 +116,6 @@ def _scaled_beyond(most: int, case: Case) -> bool:
     if found is None:
         return False
     scales, given = found
-    # only the last `most` of the given scales may differ from 1
     return any(scale != 1 for scale in scales[: max(given - most, 0)])
 
 

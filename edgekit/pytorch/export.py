@@ -432,14 +432,13 @@ def _translate(
 def _export_legacy(network: Network, release: str) -> onnx.ModelProto:
     """Exports in the newest opset whose operators the parser of a release has."""
     made = []
-    # the newest first
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
         # the exporter runs the module, which may write to its inputs
         made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
         if not _missing_operators(made[-1], release):
             break
-    # no opset has all operators: the check of the board's parser reports the rest
+    # if every opset lacks some, the check of the board's parser reports them
     return min(made, key=lambda proto: len(_missing_operators(proto, release)))
 
 

@@ -198,7 +198,6 @@ def _bounds(program: Any, size: Any) -> tuple[int, int]:
     """Returns the smallest and the largest value of a size, which must grow with its symbols."""
     ends = []
     for end in ("lower", "upper"):
-        # a size grows with its symbols, so their ends give its ends
         values = {
             symbol: getattr(program.range_constraints[symbol], end)
             for symbol in size.free_symbols

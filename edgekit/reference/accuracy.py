@@ -250,7 +250,7 @@ class Nonfinite:
         for segment in self._runner.segments:
             inside = _results_inside(self._runner.artefacts, segment, tensors)
             bad = (
-                # of names that the reference build adds, the tensor's
+                # the reference build names its own tensors after a tensor, as in x#part
                 name.partition("#")[0]
                 for name, value in inside.items()
                 if value.dtype.kind == "f" and not np.isfinite(value).all()

@@ -267,7 +267,7 @@ class MethodErrors:
     ) -> dict[str, list[dict[str, Deviation]]]:
         self._update(self._runs, self._most_runs, f"{text}: FP32")
         real = [self._reference.run(self._names, dict(tensor.feed)) for tensor in inputs]
-        # at most two objects, shared by the inputs: their content is large to compare
+        # by id: the inputs share at most two objects, and comparing their contents is slow
         different = {id(tensor.ranges): tensor.ranges for tensor in inputs}
         scales = {
             method: {key: self._scales_of(own, method) for key, own in different.items()}
@@ -529,6 +529,6 @@ def gate_note(
     if taken in lost:
         text += f"; {taken}, the best, fails because {lost[taken]}"
     return (
-        f"{text}. The accuracy gate goes on from the best, {taken}, and keeps layers in FP16; with "
-        "more or better data fewer may be needed: calibration: {data: FOLDER, count: 500}"
+        f"{text}. The accuracy gate continues from the best, {taken}, and keeps layers in FP16; "
+        "with more or better data fewer may be needed: calibration: {data: FOLDER, count: 500}"
     )

@@ -122,7 +122,7 @@ def propose(
     everything = range(len(impacts))
     if passes(()):
         return proposal((), minimal=True)
-    # before the search, which would end here after many builds
+    # before the search, which would find this out after many builds
     if not passes(everything):
         return proposal(None, minimal=False)
     chosen = _shortest_head(passes, len(impacts), more)

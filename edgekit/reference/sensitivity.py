@@ -639,7 +639,7 @@ def analyse(
             code="data.empty",
             hint="give at least one input",
         )
-    # the plan's wish tells a missing INT8 kernel from a layer planned in FP16
+    # by the planned precision: is an INT8 kernel missing, or was the layer planned in FP16?
     planned = {placed.name: placed.precision for placed in plan.plan.layers}
     floats = {
         layer: _float_reason(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))

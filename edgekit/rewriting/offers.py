@@ -49,11 +49,11 @@ def offers(
     raised = raise_opset(model)
     if raised is None:
         return {}
-    # no costs: verdicts alone decide, so that it takes milliseconds
+    # no costs: verdicts alone decide, which saves their prediction
     judge = Judge(target, precision, tensorrt, None)
     graph = RewriteGraph(raised)
     near = None if nodes is None else _near(graph, nodes)
-    # an offer is made without a question, so it may not change results
+    # approximate rewrites change results, and need the user's consent
     items = [item for item in REWRITES if not item.approximate]
     search = RewriteSearch(graph, items, judge, proved=False, near=near)
     search.run()

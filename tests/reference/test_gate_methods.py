@@ -67,7 +67,7 @@ def test_layers_go_to_fp16_from_the_best_method_only_where_all_miss(folder: Path
     found = built(folder, metric="snr_db", min=minimum)
     assert found["accuracy"]["snr_db"] >= minimum
     (note,) = [note for note in found["notes"] if note.startswith("No calibration method")]
-    assert f"goes on from the best, {best}" in note
+    assert f"continues from the best, {best}" in note
     assert any("kept in FP16" in note for note in found["notes"])
 
 

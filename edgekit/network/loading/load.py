@@ -459,8 +459,7 @@ def canonical(
     written = {name for node in nodes for name in node.output if name}
     given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
     sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
-    # = set(sizes)|a size may be given for an input that only unused nodes read: it is not an
-    # unknown name
+    # a size may be given for an input that only unused nodes read: its name is not unknown
     used |= set(sizes)
     inputs = [value for value in inputs if value.name in used]
     fixed, notes = validation.input_shapes(inputs, sizes, batch, proto)

@@ -156,7 +156,7 @@ def inferred_plugin(
         [ValueInfoProto(name=name, type=proto) for name, proto in types.items()],
         [ValueInfoProto(name=name) for name in outputs],
     )
-    # ai.onnx's version is of no account: the graph has no node of that domain
+    # any version of ai.onnx will do: the graph has no node of that domain
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(node.domain, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     options = ort.SessionOptions()

@@ -78,7 +78,7 @@ def load_open(
         else onnx.ValueInfoProto(name=name)
         for name in wanted
     ]
-    # cleared after the last read of them
+    # only now: the code above reads these fields
     for part in (graph.node, graph.initializer, graph.input, graph.output, graph.value_info):
         del part[:]
     graph.node.extend(nodes)

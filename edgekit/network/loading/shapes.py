@@ -272,7 +272,6 @@ class Evaluation:
         written = [name for name in node.output if name]
         if any(name not in self._known for name in written):
             return False
-        # its attributes may have to be changed
         if node.op_type in POOLS and attributes(node).get("ceil_mode"):
             # its attributes may have to be changed
             return False

@@ -61,7 +61,7 @@ def fuse_shuffles(
             continue
         output = shuffle.outputs[0]
         users = readers.get(output, [])
-        # the tensor is read as it is by the caller, or by other layers too
+        # the caller or several layers read the tensor
         if output in outputs or len(users) != 1:
             continue
         user = current[users[0]]

@@ -216,7 +216,7 @@ def _place_opaque(placer: Placer, node: Node, why: str) -> None:
     if why == LEFT:
         placer.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
         return
-    # the parser imports the name, but a form of it that ONNX does not define
+    # the parser has an importer of this name, but ONNX does not define the node's form
     if why == PLUGIN and has_importer(node.op):
         placer.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
         return

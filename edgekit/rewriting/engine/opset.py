@@ -233,7 +233,7 @@ class Raiser:
             return False
         schema = onnx.defs.get_schema(node.op_type, _OPSET)
         named = all(item.name in schema.attributes for item in node.attribute)
-        # an operator that changed but is not in the table: an attribute is an input now, or one was
+        # finds changed operators that the table lacks: an attribute became an input, or inputs were
         # added
         fit = schema.min_input <= len(node.input) <= schema.max_input
         return named and fit and not schema.deprecated

@@ -159,7 +159,7 @@ def _match_again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken |
         step = step_at(graph, taken.step.rewrite, graph.node(anchor)) if graph.has(anchor) else None
         if step is None:
             return None
-        # the proof depends on these fields alone, so it still holds
+        # ``same_step`` compares all that the proof depends on
         if taken.proof is None or same_step(step, taken.step):
             return replace(taken, step=step)
         proof = prove(graph, step)

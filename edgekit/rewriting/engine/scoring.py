@@ -97,7 +97,7 @@ class PartialNetwork:
         if not self._graph.known(tensor):
             return ()
         step = self._step
-        # these belong to a step that may not be applied, so the graph's cache must not have them
+        # not cached: the step may not be applied, and other parts may not need the value
         own = tensor in self._brought or (step is not None and tensor in step.shapes)
         if own or tensor in self._deciding:
             return self.shape(tensor), self.dtype(tensor), self._small(tensor)

@@ -60,8 +60,7 @@ class Unchanged:
                 self._nodes.difference_update(self._by_writer.pop(name, ()))
             for name in node.inputs:
                 self._nodes.difference_update(self._by_readers.pop(name, ()))
-        # whether a tensor is constant is read without a recorded query, so any trial may have
-        # changed
+        # lookups of constants are not recorded, so after a new constant any rewrite may apply
         made = {name for node in step.new if node.name in step.recipes for name in node.outputs}
         if not made.isdisjoint(step.outputs):
             self._nodes.clear()

@@ -259,8 +259,7 @@ def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
         for place in range(kernel):
             first = place * dilation
             part = x[(*before, slice(first, first + (out - 1) * stride + 1, stride))]
-            # the first two parts are views of x: only their join is a new array, which the others
-            # add to
+            # the first two parts are views of x; their join is a new array, which takes the others
             made = part if made is None else join(made, part, out=made if place > 1 else None)
         x = x if made is None else made
     return x

@@ -121,7 +121,7 @@ def _numbered(
 
 
 def _content(value: np.ndarray) -> tuple[Hashable, ...]:
-    # here: ``check`` searches without proofs, and starts quicker without it
+    # imported late: ``check`` searches without proofs, and starts quicker without hashlib
     import hashlib
 
     whole = value.tobytes()

@@ -321,7 +321,7 @@ def _error(pair: _Pair, graph: RewriteGraph, random: np.random.Generator) -> dic
     """Returns the errors on random inputs that the original accepts."""
     forms = {name: (graph.shape(name), graph.dtype(name)) for name in graph.inputs}
     whole = any(dtype.startswith(("int", "uint")) for _, dtype in forms.values())
-    # indices may be limited to a table of one row; without integers there is nothing to lower
+    # integers may be indices of a table of one row; without integers one try is enough
     for most in _MOST if whole else _MOST[-1:]:
         feeds = {name: _values(random, *form, most) for name, form in forms.items()}
         try:

@@ -600,7 +600,7 @@ def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
         new.node(
             "Mul",
             [name, part],
-            # the product with the other branch is the result if this branch is 0
+            # the only product is the result if the other branch is 0
             output=output if any(read_number(graph, n) == 0.0 for n in branches) else "",
             role="part",
         )

@@ -346,7 +346,7 @@ def _pooled(conv: Conv, axes: tuple[KernelAxis, KernelAxis]) -> Iterator[Pooled]
     first = kernel == 1 and not any(conv.size.pads)
     for (a, b), (c, d) in product(*(_factors(axis.stride, most) for axis in axes)):
         cost = each * axes[0].out * axes[1].out
-        # after, all but one of b d results are dropped
+        # a pool after the convolution drops all but one of b d results
         yield Pooled(first, (a, c), (b, d), cost if first else cost * b * d, too_full(conv))
 
 
@@ -393,7 +393,7 @@ def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
         after = max(count * block - axis.size - before, 0)
     if count < 1:
         return None
-    # before and after are below the block, which is the first kernel: the DLA's limit of padding
+    # the first convolution's padding is below its kernel, the block, as the DLA requires
     return Blocked(block, count, before, after, kernel, stride, pad, max(needed - count, 0))
 
 

@@ -233,7 +233,7 @@ def is_exact_in_float32(made: Resizing, axis: ResizeAxis) -> bool:
     near = _NEAR * (1 + np.abs(exact))
     chosen = [_rounded(at, made.rounding) for at in (exact, exact - near, exact + near)]
     alike = (chosen[0] == chosen[1]) & (chosen[0] == chosen[2])
-    # a coordinate without rounding may be exactly at a border of two elements
+    # a coordinate without a rounding error may be exactly between two elements
     return bool((alike | (exact == rough)).all())
 
 
@@ -496,7 +496,7 @@ def write(
         sizes = shape[2:]
         after = [s.after(n) if s else n for s, n in zip(pair, sizes, strict=True)]
         shape = (*shape[:2], *after)
-        # a window without padding has the same mean in both ways
+        # without padding both averages are equal
         if inclusive and any(stage and stage.begin + stage.end for stage in pair):
             pooled = _write(new, source, pair, output="", name=first, count=True)
             places = _padding_factors(pair, sizes, shape)
@@ -567,7 +567,7 @@ def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
         return
     _, most = rule_range("resize.nearest_scale" if nearest else "resize.linear_scale")
     factors = (down.factor, across.factor)
-    # it would replace a supported Resize by itself, endlessly
+    # a supported Resize would be replaced by itself, endlessly
     if max(factors) > most or _is_supported(made, nearest=nearest):
         return
     new = yield (node,)
