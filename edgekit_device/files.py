@@ -66,7 +66,7 @@ def write_durably(path: Path, data: bytes) -> None:
     """
     temporary, handle = _open_temporary(path)
     try:
-        # before the rename: after a power cut the new name may exist without the file's bytes
+        # synced first: else, after a power cut, the new name may exist without the file's bytes
         with open(handle, "wb") as file:  # locked until it is closed
             file.write(data)
             file.flush()
@@ -383,7 +383,7 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
 
     # private pages cost almost no time until they are written, unlike shared pages or a bytearray
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # AttributeError: Python 3.8 builds without MADV_HUGEPAGE
+    # AttributeError: a Python that was built without MADV_HUGEPAGE
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     view, digest, hashed = memoryview(memory), hashlib.sha256(), 0

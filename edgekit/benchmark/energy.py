@@ -19,8 +19,8 @@ from edgekit_device.board.samples import Monitor, Sample
 from edgekit_device.protocol.fields import Clock
 
 BUSY = 1.2
-"""Power under load over power at rest, at least. This factor and the median match the summary by
-the author of the log in tests/data, so that both can be compared.
+"""Least ratio of the power under load to the lowest power, which then counts as the baseline. The
+author's summary of the log in tests/data uses the same factor, so that both can be compared.
 """
 LEAST = 5
 """Least samples of a baseline (edgekit's own choice): a single sample may be accidental."""

@@ -399,7 +399,7 @@ def _find_mode(measured: MeasurementFacts, name: str) -> PowerMode | None:
 
 
 def _normalise_mode(name: str) -> str:
-    # nvpmodel says MODE_30W or 30W, a board's file 30W
+    # nvpmodel prints MODE_30W or 30W, a board's file 30W
     return name.strip().upper().replace(" ", "_").removeprefix("MODE_")
 
 

@@ -452,7 +452,7 @@ class TimingParser:
 
     def _read_runner(self, name: str, kind: str) -> None:
         if self._pair is not None:
-            # behind a line of a pair a runner times that reformat, not a layer
+            # after a line with a pair of formats a runner times that reformat, not a layer
             self._tensor = _tensor(name)
             return
         if not self._units:
@@ -517,7 +517,7 @@ def _finish_units(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
             continue
         every = tuple((reads, writes) for reads, writes, _ in unit.combinations)
         combinations = []
-        # a layer of the same shape has the same combinations: its time is that of a cached one
+        # a cached combination takes its time from an earlier unit with the same combinations
         for reads, writes, own in unit.combinations:
             key = (every, reads, writes)
             if own is not None:

@@ -71,8 +71,8 @@ class TracebackReader:
         """
         self._lines += 1
         self._tensorrt = self._tensorrt or bool(_TENSORRT.search(text))
-        # an exception's own line is not indented; indented by another program, only its usual
-        # endings distinguish it from code
+        # an exception's line is not indented. If another program indents all lines, only the usual
+        # endings of exceptions' names distinguish it from code
         if not self._file and (
             _ERROR.match(text) or (line.startswith(text) and _EXCEPTION.match(text))
         ):

@@ -148,7 +148,7 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
 
     screen = console(width=None if terminal_format()[0] else WIDE)
     options = screen.options.update(width=WIDE)  # otherwise rich limits the width to the terminal's
-    # folded into less than a word a column, a table cannot be read
+    # columns narrower than their words cannot be read
     if Measurement.get(screen, options, rows).minimum > screen.width:
         screen = console(width=WIDE)
     screen.print(rows)
@@ -407,7 +407,7 @@ def _last_rollback(facts: AppStatus) -> HistoryEntry | None:
     deployment, last = facts.deployment, facts.history[-1] if facts.history else None
     if last is None or last.state != "rolled-back":
         return None
-    # while a deployment is in progress its state is the news
+    # a deployment in progress is shown instead
     ended = deployment is None or deployment.state in ("committed", "rolled-back", "failed")
     back = deployment is None or last.id != deployment.id
     return last if ended and back else None
@@ -591,7 +591,7 @@ def remove_command(
     **reached: Any,
 ) -> None:
     if release is None and not (dry_run or yes):
-        # the question names what the boards have: a wrong --app is seen before it is too late
+        # the question lists what would be removed, so that the user sees a wrong --app
         _agree_to_remove(api.remove(*wheres, app=app, dry_run=True, **reached), json)
     found = api.remove(*wheres, app=app, release=release, dry_run=dry_run, **reached)
     whole = f"application {found.app} and all its releases: "

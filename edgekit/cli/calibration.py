@@ -334,7 +334,7 @@ def _print_model(document: ReadCache) -> None:
         say(f"missing: {lack.tensor}, needed by {', '.join(lack.layers)}")
     if not document.missing:
         say("no other scales are missing" if document.without else "no scales are missing")
-    # their numbers differ between builds, so they cannot be compared
+    # TensorRT made up these names: the model has no such tensors
     if document.unnamed:
         say(f"{document.unnamed} entries of TensorRT's unnamed layers are not compared")
 
@@ -371,7 +371,7 @@ def diff(
     else:
         _print_diff(document, all_rows=verbose)
     if not document.same:
-        # as diff(1): the exit status tells a script
+        # as diff(1): scripts read the exit status
         raise mark_printed(GateError("the calibration caches differ", code="cache.differ"))
 
 

@@ -324,7 +324,6 @@ def _log_file(log: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="edgekit-log-") as folder:
         path = Path(folder) / "log"
         with path.open("wb") as file:
-            # the log is read twice: by the explanation and by the comparison
             shutil.copyfileobj(sys.stdin.buffer, file)
         try:
             yield path

@@ -59,7 +59,7 @@ rollout_argument = argument("rollout", "The rollout's name; edgekit fleet status
 optional_rollout_argument = argument("rollout", "The rollout's name.", required=False)
 _ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
 _TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
-# of a digest, as in the names of releases
+# digits of a digest, as many as in a release's name
 _DIGITS = 12
 _SECONDS = click.FloatRange(min=0, max=30 * 86400)
 #: Features that Ansible does not support, by parameter.
@@ -259,7 +259,7 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
     if state in ("paused", "aborted"):
         done = f"{document.counts.get('done', 0)} of {counted(len(document.boards), 'board')}"
         hint = f"continue with: {goes_on}"
-        # an aborted rollout cannot be continued, and boards keep what they have
+        # an aborted rollout cannot be continued, and finished boards keep the new release
         if state == "aborted":
             hint = f"roll back with: {document.command('rollback')}"
         raise mark_printed(
@@ -494,7 +494,7 @@ def fleet_deploy_command(
     if ansible:
         _refuse_ssh_alone(click.get_current_context(), accept_host_key)
     silent = quiet or json
-    # others have no deployments to wait for: Ctrl-C stops Ansible itself
+    # a dry run deploys nothing, and Ansible handles Ctrl-C itself
     drives = not (dry_run or ansible)
     with (
         handle_signals(lambda text: click.echo(text, err=True))

@@ -298,8 +298,7 @@ def trace_command(
     if json:
         print_json(traced)
         return
-    # each source with its placement, once for all its processes, and those
-    # a source's processes have ids of one hundred
+    # each source once, then its processes; their ids are 100 * source + number
     for _, group in groupby(traced.processes, lambda process: (process.source, process.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""

@@ -37,7 +37,7 @@ missing = click.option(
     help="If a scale is missing in the calibration cache: error (the default), or fp16 "
     "for the layers that need it.",
 )
-# the callbacks give None for "not given": an empty list would win over the file's
+# callbacks return None if an option is not given: an empty list would replace the file's list
 _outputs = click.option(
     "--outputs",
     multiple=True,
@@ -67,8 +67,8 @@ _plugins = click.option(
 batch = click.option(
     "--batch", type=click.IntRange(min=1), help="Batch size where the model leaves it open (1)."
 )
-#: The key "parser".
 # flags have the default None: a flag that is not given leaves the file's value
+#: The key "parser".
 parser = click.option(
     "--parser",
     is_flag=True,

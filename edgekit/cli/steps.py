@@ -512,7 +512,7 @@ def _print_comparison(report: Report | Plans, *, json: bool, quiet: bool) -> Non
         for line in lines:
             click.echo(line, err=True)
     if error is not None:
-        # the report, which is printed, has the comparison
+        # the printed report has the comparison
         error.printed = json
         raise error
 

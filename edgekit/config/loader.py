@@ -142,7 +142,7 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         kind = "empty" if document.value is None else "not a mapping of keys"
         hint = "start with: version: 1"
         raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
-    # `edgekit tune` writes only these sections, for a whole configuration
+    # `edgekit tune` writes a file of these sections alone, to be copied into a configuration
     if "placement" in document.value and set(document.value) <= _TUNED:
         shown = ", ".join(document.value)
         message = f"this is not a whole configuration, but sections of one: {shown}"
@@ -161,7 +161,7 @@ def check_config(document: YamlDocument, folder: Path, text: str) -> Config:
         # a scalar that the parser refused is among `document.problems` already
         news = [f for f in faults if not isinstance(f["input"], RefusedScalar)]
         problems += _without_cascades([_state_fault(document, fault, news) for fault in news])
-    # not validators of the schema: those of a whole model do not run after the fault of a key
+    # not validators of the schema: pydantic skips a model's own validator if a key is wrong
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_position))
@@ -271,7 +271,7 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if "onnx" in known and key.lower() in _FILE_KEYS:
         near = ["onnx"]
-    # a key of a section at the top level, as often with the wrong indentation
+    # a section's key at the top level, often because of wrong indentation
     if not near and len(path) == 1:
         near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
     meant = near[0] if near else ""
@@ -352,7 +352,7 @@ def _path_in(document: YamlDocument, loc: tuple[str | int, ...]) -> tuple[str | 
     path: tuple[str | int, ...] = ()
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
-        # a part that the file does not have is a union member's name, unless it is a missing key
+        # a part that is not in the file is a union member's name, unless it is a missing key
         if document.knows((*path, part)) or (
             last and document.knows(path) and isinstance(part, str) and part in _known_keys(path)
         ):
@@ -481,7 +481,7 @@ def rebased(config: Config, folder: Path) -> dict[str, object]:
     """
     values = dict(copy.deepcopy(config.document.value))
     old, new = config.folder.resolve(), folder.resolve()
-    # also for a function, whose module stays beside the file
+    # before functions are refused: in the same folder their module is found
     if old == new:
         return values
     for place, path in paths_in(config.file):
@@ -569,7 +569,7 @@ def _model_config(path: str, given: dict[str, Any]) -> Config:
         torch = "pt2"
     if parse_builtin(path) is None and torch is None:
         refuse_foreign(Path(path))
-    # a wrong path is the likelier mistake than a missing board
+    # a wrong path is reported first: it is likelier than a forgotten --target
     if "target" not in given:
         if parse_builtin(path) is None and torch is None and not Path(path).exists():
             raise missing_model(path)

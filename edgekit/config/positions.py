@@ -140,7 +140,7 @@ class _PositionReader:
                 self.problems.append(Problem("a key must be a plain name", self.place(key_node)))
                 continue
             key = str(key_node.value)
-            # YAML libraries keep the last one silently
+            # most YAML libraries silently keep the last value
             if key in result:
                 self.problems.append(
                     Problem(

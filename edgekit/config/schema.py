@@ -1304,7 +1304,7 @@ class ConfigFile(Section):
     @classmethod
     def _canonical_board(cls, name: str) -> str:
         """Returns the board's own name if its words are in another order."""
-        # an unknown name stays as it is: the loader reports it with the other errors
+        # an unknown name is unchanged: the loader reports it with the other errors
         return match_words(name) or name
 
     @field_validator("tensorrt")

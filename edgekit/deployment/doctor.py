@@ -137,7 +137,7 @@ def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "tensorrt",
             "TensorRT",
-            # other machines than a Jetson run the reference backend only, without TensorRT
+            # a machine other than a Jetson may be there for the reference backend alone
             "missing" if jetson else "warn",
             "libnvinfer not found",
             "sudo apt-get install nvidia-jetpack"

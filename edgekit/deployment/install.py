@@ -42,7 +42,7 @@ _PHASES = {
 }
 # the job's processes ended, and the deployment can continue from its journal
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
-# jobs that may continue a deployment whose job was cut off
+# most jobs that continue a deployment after its job was cut off
 _TIMES = 3
 # the rest of a policy does not decide if a release passes
 _GATES = ("latency_ms", "accuracy_min")

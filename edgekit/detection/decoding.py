@@ -88,8 +88,8 @@ def decoding(graph: OnnxGraph, source: str, arithmetic: str) -> Decoding | None:
     """
     picked: dict[str, int] = {}
     while True:
-        # known indices let more nodes depend on the source alone, and these may be picked from
-        # again
+        # again with the known indices: further nodes then depend on the source alone, and values
+        # may be picked from them, too
         found = _walk(graph, source, arithmetic, picked)
         if len(picked) == (found and len(found.picked)):
             return found

@@ -247,7 +247,7 @@ class BoardPool:
             failed: Called in this thread with a row, its error, and True if it is retried.
         """
         answers: queue.SimpleQueue[tuple[Row, int, Any]] = queue.SimpleQueue()
-        # a heap by time; the number keeps the order of boards with equal times, and rows uncompared
+        # a heap by time; at equal times the index decides, so that rows are never compared
         ready = [(0.0, index, 1, row) for index, row in enumerate(rows)]
         running = 0
         # start of each board's absence: the last board of a wave gets as much time as the first
@@ -284,7 +284,7 @@ class BoardPool:
                 done(row, answer)
                 continue
             now = self._clock()
-            # a float's power overflows from 1024 on; ``most_s`` applies long before 20
+            # limited, because 2.0 ** 1024 overflows
             wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
             # boards of one site return together: spread their retries
             at = now + float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))

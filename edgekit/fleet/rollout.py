@@ -132,7 +132,7 @@ class Fleet:
             config=_absolute_path(config),
             config_digest={key: config_digest(own) for key, own in configs.items()},
             bundle=_absolute_path(bundle) if bundle else None,
-            bundles={key: keep_bundle(self.store.folder, bundle) for key, bundle in made.items()},
+            bundles={key: keep_bundle(self.store.folder, own) for key, own in made.items()},
             inventory=_absolute_path(inventory),
             selector=selector,
             settings=settings,

@@ -277,7 +277,7 @@ class Rollout:
             UsageError: "fleet.driven", with the process that drives it.
         """
         with self.path.open("r+b") as file:
-            # the wait: is_driven() also takes the lock briefly
+            # waits, because is_driven() also takes the lock for a moment
             if not take_lock(file.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
                 who = _read(self.path).facts.driver or "another process"
                 raise UsageError(

@@ -244,7 +244,7 @@ class Computed(Generic[P, R]):
     def _look_up_shared(
         self, context: Context, key: tuple[Any, ...], args: Any, kwargs: Any
     ) -> _Kept:
-        # without `depends` only the context's own results have it
+        # without `depends` the result is not shared with other contexts
         results = context.session.results if self.depends else {}
         # a forced context must not get a result that was read from the cache
         place = (*key, context.force, *map(context.value, self.depends))

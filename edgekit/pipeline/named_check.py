@@ -192,7 +192,7 @@ def check_named(
         from edgekit.targets.jetpack import tensorrt_of_jetpack
 
         release = tensorrt_of_jetpack(opened.file.target, jetpack)
-        # JetPack names the TensorRT by the board, which only the configuration knows
+        # the TensorRT of a JetPack depends on the board, which only the configuration knows
         opened = open_config(opened, tensorrt=release)
     with Pipeline(opened) as pipeline:
         return pipeline.check_result(on_note)

@@ -259,7 +259,7 @@ class Pipeline:
             *required_steps(
                 "check",
                 "rewrite",
-                # without a check's suggestions: they need the search that the next step does anyhow
+                # without a check's suggestions, which need the same search as the next step
                 check=lambda run, record: record_check(run, record, verdict(run.context)),
             )
         )
@@ -613,7 +613,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())
-            # the builds have mostly the same weights: their sum would count each several times
+            # the builds share most weights: a sum would count them several times
             count, tensors = max(count, differ), max(tensors, len(after))
             # an unchanged bundle is not installed
             bundles[built.key] = bundle if before != after else old
@@ -623,7 +623,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             f"cosine {error.cosine:.5f} against FP32"
         )
         check_accuracy(context, error)
-        # a step returns only the run, so its caller gets the bundles by this list
+        # a step returns only the run; the caller reads the bundles from this list
         changed.append(_NewWeights(bundles, tensors, count, error))
         return run
 

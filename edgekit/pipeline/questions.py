@@ -117,7 +117,7 @@ def _make_table(
                 if isinstance(error, UsageError) and error.code != "target.mode":
                     raise
                 failures.append(error)
-                # the constraints are the same for each objective: the board and mode fail only once
+                # each objective has the same constraints: one row for the board and mode is enough
                 rows.append(with_error(row, error))
                 break
     if failures and all(row.error for row in rows):
@@ -365,7 +365,7 @@ def sensitivity_with_proposal(
     words = f"{impacts} on {counted(found.samples, 'input')}"
     if minimum is None:
         return (found, None), words
-    # a question may take longer than a run, which has other limits
+    # a question may take longer than the step of a run, so it has other limits
     bounds = bounds_of_question(minimum, thorough=context.file.accuracy.thorough)
     return (found, proposed_layers(context, metric, minimum, bounds)), words
 

@@ -139,7 +139,7 @@ def _compare_with_baseline(report: Report, baseline: str, *, of: Path | None = N
             hint="measure first with: edgekit report CONFIG --baseline RUN",
         )
     path = Path(own)
-    # the path in the report is the one of its run
+    # the report has the path at the time of its run
     if of is not None and not path.exists():
         path = of.parent / path.name
     if not path.exists():

@@ -422,7 +422,7 @@ def update_first_board(run: Run, record: StepRecord) -> Run:
         )
         return replace(run, found=replace(run.found, deploy=tuple(releases)))
     back = state.taken_back
-    # a release's name ends in its bundle's digest: another bundle's rollback says nothing here
+    # a release's name ends in its bundle's digest: another bundle's rollback does not count
     if back is not None and not back.release.endswith(bundle.digest[:12]):
         back = None
     with InstallSteps(client, bundle, run.log) as shown:

@@ -53,7 +53,7 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
         DataError: The document or the log is of another kind, or the log is of another board.
         UsageError: The measurement sampled its power itself, or does not come from a board.
     """
-    # else a configuration given by mistake would be read as JSON
+    # a configuration that is given by mistake must not be read as JSON
     if path.suffix.lower() != ".json":
         raise UsageError(
             f"--tegrastats needs a bench.json, not {path}",

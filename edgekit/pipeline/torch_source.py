@@ -54,7 +54,7 @@ def from_torch(
         UsageError: An example for a configuration, or no target.
         EdgekitError: As raised by ``export``.
     """
-    # a tensor alone is an example too, and its own truth value is an error of PyTorch
+    # a tensor alone is also an example, and PyTorch may refuse its truth value
     example = bool(kwargs) or not (isinstance(args, tuple | list) and not args)
     named = isinstance(source, str | os.PathLike)
     given = dict(options)

@@ -87,7 +87,7 @@ class _Figures(NamedTuple):
         Args:
             unknown: The plan's layers that no time includes.
         """
-        # without any time beside unknown layers the cost is unknown, not zero
+        # if only layers of unknown cost remain, the cost is unknown, not zero
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
@@ -920,7 +920,7 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
         return running
     # the GPU's nodes one by one: their order joins them to runs again
     pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
-    # running all that is ready on a device changes devices least; only the first one is open
+    # the device changes least often if each runs all that is ready; only the first device is open
     orders = [
         _order_pieces(built.problem, pieces, first) for first in range(len(built.problem.devices))
     ]
@@ -928,7 +928,7 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
     if not found:
         return running
     steps = min(found, key=lambda order: (count_transitions(order), len(order)))
-    # the plan's own order is better, and a split build keeps it
+    # the plan's own order has fewer changes, and a split build keeps it
     if count_transitions(steps) > count_transitions(placing.steps):
         return running
     return replace(running, placing=replace(placing, steps=steps))

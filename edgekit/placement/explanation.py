@@ -555,7 +555,7 @@ class PlacementTrials:
         found = []
         verdict = self._query.judgement.verdicts[self._layer]
         cores = usable_cores(self._query.options, self._query.target, self._query.precision)
-        # a pin decides before the verdict does
+        # a pin overrides the verdict
         pinned = any(constraint.kind == "pin" for constraint in self._constraints.all)
         if not verdict.placeable and cores and self._query.options.gpu and not pinned:
             found.append(self._verdict())
@@ -708,7 +708,7 @@ def explain_gpu_only(
     own = [
         constraint
         for constraint in constraints.all
-        # dropping a default is no advice, and a plan on the GPU has the GPU
+        # a default cannot be advised against, and "no GPU" does not hold for a plan on the GPU
         if not constraint.default and constraint.kind != "gpu"
     ]
     report = progress or (lambda done, total: None)
@@ -730,7 +730,7 @@ def explain_gpu_only(
             found.append((constraint.text, other))
     report(len(own), len(own))
     together = " and ".join(constraint.text for constraint in own)
-    # no constraint alone keeps it off
+    # without a single cause, all constraints together are the cause
     named = found or [(together, free)]
     notes = [note for note in plan.notes if note != gpu_best_note(query.options)]
     for text, other in named:

@@ -216,7 +216,7 @@ class PlacementTimer:
         return self._loads[loadables]
 
     def _compute(self, loadables: Sequence[Sequence[str]]) -> _Loads:
-        # from 1: 0 is the GPU's run
+        # numbered from 1: 0 is the GPU
         run_of = {name: number for number, names in enumerate(loadables, 1) for name in names}
         layers = self._network.layers
         fp16 = self.model.fp16_layers
@@ -418,7 +418,7 @@ def _predict_fix(
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
     mended = _four_dimensions(network, more)
     given = judgement.precisions or judgement.precision
-    # as the builder would form them, with the slots of a core
+    # the loadables that the builder would form, up to the limit of a core
     groups = find_candidates(mended, ok, judgement.slots, given)
     if clock is not None:
         groups = drop_oversized(mended, groups, clock.target, given)

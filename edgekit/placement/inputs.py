@@ -98,7 +98,6 @@ class LoadableCapacity:
 
     def without_limits(self) -> LoadableCapacity:
         """Returns the capacity without limits, for loadables of a given placement."""
-        # the loadables are given (TensorRT's own placement): no limit decides them
         return _Unlimited(self._network, self._model, Options(), self._precisions)
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:

@@ -226,7 +226,7 @@ def place(
         if options.objective not in ("throughput", "latency"):
             first = solved.parts[0].placing
             energy_uj, _ = request.model.energy(built.problem.devices, first.load_us)
-            # compared by what the plan costs as the engines that it is built as
+            # compared by the plan's cost with the contention of its engines
             problem = with_engine_contention(request, built.problem, first.modes)
             value = objective_value(options.objective, problem, first.load_us, energy_uj)
             solved = replace(solved, value=value)
@@ -446,7 +446,6 @@ class UserConstraints:
         pins = self.query.options.pins
         held: list[list[str] | None] = []
         taken: set[str] = set()
-        # a later pin wins
         for pin in reversed(pins):
             named = layers_matching(self.query.network, pin.layers)
             retained = [name for name in named if name not in taken]

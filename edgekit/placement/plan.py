@@ -575,7 +575,7 @@ class Plan:
             replace(part, devices=_device_work(self, index))
             for index, part in enumerate(self.plans)
         )
-        # frozen: derived fields can be set only so
+        # the class is frozen: this is the only way to set derived fields
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "frame", _frame_times(self))
         object.__setattr__(self, "doubts", doubts(self))

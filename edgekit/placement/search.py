@@ -71,7 +71,7 @@ def search(
     tried, at, notes = [built], 0, list[str]()
     bound = best.bound
     for name, baseline in _with_other_kernels(built, compared):
-        # solving another cut into kernels pays only if its baseline alone already beats this plan
+        # kernels cut otherwise are solved only if their baseline is already better than this plan
         if best.parts and not is_better(
             options, _baseline_value(request, built, baseline), best.value
         ):
@@ -153,7 +153,7 @@ def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | No
     }
     modes = []
     for v, kernel in enumerate(built.kernels):
-        # kernels can be cut otherwise there: the layer that writes the output decides
+        # the baseline's kernels may be cut differently: the layer that writes the output decides
         want = mode_of[kernel.layers[-1]]
         fitting = [
             (problem.modes[m] != want, m)
@@ -189,7 +189,7 @@ def baseline_within_request(
         fits=request.capacity.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
     )
     bounds = dict(options.bounds)
-    # the solver knows a single sum of the two
+    # the baseline's own energy is compared: the solver counts only one of the two sums
     if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
         return None
     # one plan for all frames

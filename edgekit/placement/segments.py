@@ -243,8 +243,8 @@ def _listed(
         number = placed[layer.name].segment
         if number not in segments:
             origins = [home_of_node[n].segment for n in layer.origin if n in home_of_node]
-            # its own segment has no nodes: with the node that it was inserted for, else the segment
-            # before
+            # its segment has no nodes: it goes with the node that it was inserted for, else with
+            # the segment before
             number = origins[0] if origins else max((s for s in segments if s < number), default=-1)
         if number in listed:
             listed[number].append(layer.name)

@@ -463,7 +463,7 @@ def edit(
         if old not in scales:
             raise _unknown_tensor(old, scales)
     renamed: dict[str, float] = {}
-    # a new loop over all names, so that tensors may swap their names
+    # a new dictionary, so that tensors may swap their names
     for name, scale in scales.items():
         new = moved.get(name, name)
         if new in renamed:
@@ -528,7 +528,7 @@ def equal_tensors(
         given: dict[int, list[tuple[str, np.ndarray]]] = {}
         for name, (size, values) in _fingerprints(original, feed, old, sizes):
             given.setdefault(size, []).append((name, values))
-    # a network that cannot run here has no evidence of equal values; proved bounds remain
+    # a network that cannot run here gives no evidence of equal values
     except EdgekitError:
         return {}
     found = {}

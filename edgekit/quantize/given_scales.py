@@ -158,7 +158,7 @@ def judge_with(
     Raises:
         DataError: The cache names no tensor of the network.
     """
-    # the verdicts with every scale, to tell the effect of a missing scale from other reasons
+    # the verdicts with every scale separate the effect of a missing scale from other reasons
     best = judging(None)
     able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
     reading = scales_from_cache(

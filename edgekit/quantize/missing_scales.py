@@ -436,7 +436,7 @@ class _Blame:
 
     def lose(self, tensor: str, *ends: str) -> None:
         """Records that a tensor is no longer inside a kernel, since an end left INT8."""
-        # the user must set the scale of the tensor that began it, not that of this tensor
+        # the user must set the scales whose lack made an end leave INT8, not this tensor's
         causes = set().union(*(self._why.get(end, ()) for end in ends))
         if causes:
             self._lost.setdefault(tensor, causes)

@@ -493,7 +493,7 @@ def advantage_text(plan: Plan, rows: Sequence[Row]) -> str:
     # sorted is stable: the objective's figure first, the others in their usual order
     for key in sorted(_QUANTITIES, key=lambda key: key != aim):
         before, after = alone.figure(key), own.figure(key)
-        # what would be printed as 0 % is no advantage
+        # a change that is printed as 0 % is no advantage
         if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
             found = unsure if key in doubtful else sure
             found.append(_change_text(after / before, *_QUANTITIES[key]))

@@ -253,7 +253,7 @@ def reported_modules(
         row.name: LayerPlace(row.device, row.predicted_us, _rules_against_dla(row)) for row in rows
     }
     times = {row.name: us for row in rows if (us := _board_time(row)) is not None}
-    # fused into a neighbour's kernel, which has their time
+    # fused into a neighbour's kernel: the kernel's time includes theirs
     free = {row.name for row in rows if not row.predicted_us}
     on_board = [part for part in parts if part.clock == BOARD_MEASURED]
     measured = measured_modules(network, times, on_board, free)

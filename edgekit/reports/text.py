@@ -169,7 +169,7 @@ def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None =
 def change(percent: float) -> str:
     """Returns a change with its sign, with three digits if it has a fraction."""
     size = abs(percent)
-    # the limits at which rounding to three digits carries into the next one
+    # from these limits on, rounding to three digits carries: 9.995 is shown as 10.0
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else None
     shown = f"{percent:+.3g}" if digits is None else f"{percent:+,.{digits}f}"
     return f"{shown} %"

@@ -262,7 +262,7 @@ def _flatten(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Returns the leaves of a document by their path, without notes."""
     found: dict[str, str] = {}
     for key, value in mapping.items():
-        # they are for people, and differ with every wording
+        # notes are for people, and their wording changes
         if key == "notes":
             continue
         if isinstance(value, Mapping):
@@ -413,7 +413,7 @@ def compare(
     spread = _past_spread(a[0], b[0], past, chosen) if single else None
     found = difference(sides[0], sides[1], confidence, spread)
     if single and is_same_measurement(a[0], b[0]):
-        # of itself the ratio is exact, whatever the spread
+        # a measurement compared with itself: the ratio is exact
         found = Difference(found.ratio, found.ratio, found.ratio)
     verdict, direction = _verdict(found, chosen, threshold)
     worst = _worse_by(found, chosen)

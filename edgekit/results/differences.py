@@ -102,7 +102,7 @@ def measure(result: Result, metric: Metric) -> Measure | None:
         return _positive_measure(result.latency_ms(metric.name.rpartition(".")[2]))
     value = _statistic(samples, metric.percent)
     percent = metric.percent or 0
-    # the eighths would have even fewer samples beyond it
+    # an eighth of the run has even fewer samples above the percentile
     if percent > 50 and len(samples) * (100 - percent) / 100 < _BEYOND:
         return Measure(value)
     return Measure(value, parts(samples, metric.percent))

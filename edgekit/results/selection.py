@@ -111,7 +111,7 @@ def _select_word(
             code="compare.unknown",
         )
     found = store.results(commit=commit, name=name, board=board)
-    # with changed files the commit does not say what was measured
+    # with changed files the commit is not the measured state
     clean = [result for result in found if result.git and not result.git.dirty]
     return _require_results(
         clean or found, f"{word} ({commit[:12]}){_conditions_text(name, board, None)}", store

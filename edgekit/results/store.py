@@ -79,7 +79,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 VERSION = len(MIGRATIONS)
 HISTORY_SCHEMA: Final = "edgekit.history/1"
-# of an application's name, as in the configuration's schema
+# characters of an application's name, as in the configuration's schema
 _LONGEST = 64
 NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
 """SQL: the result is of no trial."""
@@ -501,7 +501,7 @@ class ResultStore:
                 self._db.execute("PRAGMA foreign_keys=ON")
                 self._migrate()
             except BaseException:
-                # without an object there is no `with` that would close it
+                # a failed constructor leaves no object for a caller to close
                 self.close()
                 raise
 

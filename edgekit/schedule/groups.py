@@ -140,7 +140,7 @@ class _ChainBuilder:
         places = range(caller + 1)
         place = self.cuts[cut]
         rows = [[0.0] * (caller + 1) for _ in places]
-        # all inputs enter, or all outputs leave, at the ends: any number of tensors
+        # at the first cut all inputs enter, at the last all outputs leave
         if cut == 0 or cut == len(self.cuts) - 1:
             for border in self.problem.borders:
                 enters, leaves = border.producer == OUTSIDE, border.output

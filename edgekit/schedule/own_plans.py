@@ -294,8 +294,8 @@ class _ExtraWork:
             own = [s for s in ends if steps[s].device == device]
             if device in self.problem.cores and own:
                 self.extra[own[0]] += us
-            # the rest is the GPU's: in the run that writes the tensor, ends before the reader, or
-            # reads it
+            # the GPU does the rest: in its run that writes the tensor, in its run just before the
+            # reader, or in its run that reads the tensor
             elif writer >= 0 and steps[writer].device == 0:
                 self.extra[writer] += us
             elif first and steps[first - 1].device == 0:

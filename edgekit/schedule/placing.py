@@ -429,7 +429,7 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
     if found is not None and (whole is None or found[2] <= float(whole)):
         return
     if workload.max_loadables is not None and workload.cores:
-        # is it the devices' time or the slots?
+        # without the limit: shows whether slots or the devices' time are short
         free = replace(workload, max_loadables=None)
         other = find_best_places(free, limit=limit)
         if other is not None and (whole is None or other[1] <= float(whole)):

@@ -34,7 +34,7 @@ EFFORT = 20.0
 """Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""
 SECONDS = 60.0
 """Wall-clock limit of all searches together, in seconds, for slow machines."""
-_FIRST = 2.0  # effort of the first, single search
+_FIRST = 2.0  # effort of the first search, which has one worker
 _UNITS = 1e9  # approximate units per cycle; least and most units per microsecond:
 _FEWEST, _MOST = 10, 1_000_000
 _EXACT = 1e-7  # relative error of weights
@@ -221,7 +221,7 @@ def frame_tasks(workload: Workload, chain: int, places: Sequence[int]) -> list[D
             task = found[-1]
             found[-1] = DeviceTask(after, task.first, border, task.work_us + time, task.extra_us)
         else:
-            # the first device hands over to itself before its own part
+            # a hand-over to the GPU (device 0) is the GPU's own work, before its part
             extra = (launch or 0.0) + (hand if after == 0 and before != 0 else 0.0)
             found.append(DeviceTask(after, border, border, time + extra, extra))
     return found
@@ -638,7 +638,7 @@ def _first_gaps(
             row.append(start)
             now = start + task.work_us
             phase = start % period
-            # work over the end of a period goes on at the beginning of the next period
+            # work over the end of a period continues at the beginning of the next period
             first = min(task.work_us, period - phase)
             busy[task.device].append((phase, phase + first))
             if first < task.work_us:

@@ -257,7 +257,7 @@ class _Solver:
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
         """Adds a cut if modes take more loadables than the relaxation counted."""
         devices = [self.problem.device(m) for m in modes]
-        # the cut states how many loadables these devices need, whatever is allowed
+        # without limits: the cut states how many loadables these devices need
         problem = replace(self.problem, max_loadables=None, max_transitions=None)
         cores = [core for core in problem.cores if core in devices]
         total = _fewest_loadables(problem, devices)
@@ -266,8 +266,7 @@ class _Solver:
         # the relaxation already counts as many: no cut is needed
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
-        # The fewer nodes force the number, the more placements the cut excludes.
-        # Only nodes that increase the number of loadables: the fewer, the more the cut excludes.
+        # The cut names only nodes that force this number: with fewer it excludes more placements.
         wild: list[int] = []
         for v in range(len(devices)):
             if _fewest_loadables(problem, devices, (*wild, v)) == total:
@@ -490,8 +489,7 @@ class _FrontSearch:
             return None
         proved = self.value(best, metric) - bound <= OPTIMAL_GAP * abs(bound)
         value = self.value(best, metric)
-        # Of the placements with this value the best in the other metric: the others are beaten by
-        # it.
+        # Of all placements with this value, only the best in the other metric is not beaten.
         then, least_bound = self.solve(other, self.with_limits({**limits, metric: value}), best)
         placing = then or best
         if which == 1:

@@ -110,8 +110,8 @@ class Relaxation:
         ways = useful_ways(transfer.ways, self.goal)
         paid = Expression()
         for w in ways:
-            # a single way is whole if the modes are, as its cost makes it as small as the rows
-            # allow
+            # a single way needs no integer: its cost makes it as small as the rows allow, which is
+            # whole if the modes are
             variable = self.program.variable(1.0, integer=len(ways) > 1)
             paid.add(variable, 1.0)
             self._pay(transfer.ways[w], Expression({variable: 1.0}))
@@ -158,7 +158,7 @@ class Relaxation:
             for v in nodes:
                 if pool.needs[v]:
                     terms.plus(self.on(v, core), -pool.needs[v] / pool.limit)
-            # a pool that is filled exactly must not need a loadable more by rounding
+            # rounding must not make an exactly filled pool need one more loadable
             self.program.row(terms, low=-1e-9)
         if self.problem.min_size > 1:
             terms = Expression({number: -float(self.problem.min_size)})
@@ -363,8 +363,7 @@ class TransferRows:
                 among = frozenset[int]().union(*(free[i] for i in chosen))
                 if len(among) == len(columns):
                     continue
-                # all producer's modes without a further free mode: the row is stronger, and others
-                # repeat it
+                # all producer's modes that add no free mode: a stronger row than those of subsets
                 whole = frozenset(i for i in paying if free[i] <= among)
                 if whole in seen:
                     continue
@@ -425,7 +424,7 @@ def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
         {problem.device(m) for row in problem.costs for m, cost in enumerate(row) if cost}
     )
     limit = problem.max_transitions
-    # else no order exceeds the limit
+    # otherwise no order can exceed the limit
     if limit is not None and len(devices) > 1 and limit < len(nodes) - 1:
         if len(devices) == 2:
             _alternating(problem, program, on, nodes, devices, limit)

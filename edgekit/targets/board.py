@@ -426,7 +426,7 @@ class BoardFile:
                         f"{key!r} is no source of targets/_sources.yaml or of this file's sources",
                     )
         for name, mode in self.power_modes.items():
-            # NVIDIA's modes have a clock for all cores, or for each core (Orin NX 16GB at 10W)
+            # some modes have one clock for each core (Orin NX 16GB at 10W)
             if self.dla.cores and len(mode.dla) not in {1, self.dla.cores}:
                 fail(f"power_modes.{name}.dla", f"one clock, or one per core ({self.dla.cores})")
 

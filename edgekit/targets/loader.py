@@ -72,7 +72,7 @@ def get(name: str) -> Target:
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"}:
         path = data_folder("targets") / f"{name}.yaml"
-        # the name is the user's: only a plain one may become a path
+        # a user's name becomes part of a path: only plain characters are allowed
         if not _NAME.fullmatch(name) or not path.is_file():
             named = match_words(name)
             if named is None:
@@ -90,7 +90,7 @@ def similar_names(name: str) -> list[str]:
     Boards of platform ``jetson`` are first. Similar names share the most words with ``name``, in
     any order; a memory size counts least.
     """
-    # only for errors: a quick command names its board right
+    # imported only for errors: a correct name is found faster
     from difflib import get_close_matches
 
     known, lower = names(), name.lower()

@@ -109,7 +109,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     newest = max(released)
     packs = [pack for pack in jetpacks(target) if pack.tensorrt]
     shipped = list(dict.fromkeys(release for pack in packs for release in pack.possible))
-    # any other number alone is no release at all
+    # a number alone is a major release only if it is known, or the next one
     majors = {newest[0] + 1, *(major for major, *_ in released)}
     if "." not in tensorrt and version[0] in majors:
         same = [release for release in shipped if parse_version(release)[0] == version[0]]

@@ -494,7 +494,7 @@ class Tuning:
         self._record(measured)
 
     def _check_bounds(self, trial: Trial) -> None:
-        # bounds are microseconds of the board
+        # bounds are for the board, not for times of a CPU
         if trial.runs and self.start_network.clock == "board-measured":
             bounds = self.start_network.query.options.bounds
             trial.breaks = broken_bounds(trial.runs[-1].run, bounds, trial.plan)

@@ -61,7 +61,7 @@ UNITS = {
     "gpu_time": "us",
 }
 _MOST_SAMPLES = 4000
-"""Frames of a run in the journal."""
+"""Most samples of a run in the journal."""
 _DIGITS = 6
 _JOURNAL_KEYS = (
     "backend",
@@ -96,7 +96,7 @@ a normal error. With 1.0 in all worlds tuning ended too early on 12 of 100 simul
 _WATTS_ERROR = 0.7
 """Prior deviation of measured over predicted energy."""
 LEAST_FACTOR = 0.05
-"""Least sampled factor: a normal error may be below 0, a time or an energy not."""
+"""Least sampled factor: a sample of a normal error may be below 0, a time or an energy cannot."""
 
 
 @dataclass(frozen=True)
@@ -266,8 +266,8 @@ def _deviation(values: Sequence[float]) -> float:
     middle = median(values)
     if len(values) < 2:
         return LEAST_SPREAD * middle
-    # 1.4826 times the median absolute deviation is a normal error's standard deviation; unlike
-    # that, a single disturbed run hardly changes it
+    # for a normal error, 1.4826 times the median absolute deviation is the standard deviation, and
+    # a single disturbed run hardly changes it
     spread = 1.4826 * median([abs(value - middle) for value in values])
     return max(LEAST_SPREAD * middle, spread / math.sqrt(len(values)))
 

@@ -328,8 +328,8 @@ def _read_external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> mem
         length = int(tensor.places.get("length") or str(size))
     except ValueError as error:
         raise _external_error(tensor, "its offset is not a number") from error
-    # ONNX requires a location relative to the model's folder and inside it
-    # after resolving links: a link inside the folder could lead out
+    # ONNX requires a location relative to the model's folder and inside it. Links are resolved
+    # first: a link inside the folder could lead out
     root = os.path.realpath(str(folder))
     path = os.path.realpath(os.path.join(root, location))
     if not location or os.path.isabs(location) or os.path.commonpath([root, path]) != root:

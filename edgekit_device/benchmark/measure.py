@@ -260,9 +260,9 @@ class BenchStream:
     def warm_up(self, pace: Pace, stop: threading.Event) -> None:
         """Runs for the warm-up's time, in the thread that will measure."""
         if self._cuda is not None:
+            # here, because an observer is set for the calling thread alone
             self.marks = EventPairs(self._cuda)
             self._cuda.observe(self.marks)
-        # the driver records into the calling thread's recorder, so each thread sets its own
         until, number = time.perf_counter() + pace.warmup_s, 0
         while time.perf_counter() < until and not stop.is_set():
             self._run(next(self._turns), self._frame(number), number, None)

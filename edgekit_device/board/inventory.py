@@ -125,7 +125,7 @@ def libraries(root: Path) -> Dict[str, Dict[str, str]]:
                     continue
                 path = folder / name
                 version = _file_version(path)
-                # several toolkits and links may lie side by side: the highest version is used
+                # there may be several toolkits and links: the highest version is used
                 if kind not in found or parse_version(version) > parse_version(
                     found[kind]["version"]
                 ):

@@ -509,7 +509,7 @@ class _Guard:
     def _close(self) -> None:
         self._end_input()
         try:
-            # after that the guard goes on restoring on its own
+            # after this time the guard continues to restore on its own
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             return

@@ -134,7 +134,7 @@ def build_attempt(
         built.timing_cache = timing_cache.facts
         built.notes += ["{}: {}".format(spec.key, note) for note in timing_cache.notes]
     on_progress(STEPS, STEPS, "built")
-    # in this order: what TensorRT has addresses of must outlive it
+    # ``held`` last: the other objects have addresses of its contents
     del memory, config, network, builder
     held.clear()
     return built

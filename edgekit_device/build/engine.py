@@ -98,7 +98,7 @@ class EngineBuild:
             JobCancelled: The job was cancelled.
         """
         began = time.monotonic()
-        # failed attempts too: the result tells why a feature was given up
+        # failed attempts too: the result has the reason why a feature was given up
         tries: List[AttemptResult] = []
         for index, attempt in enumerate(spec.attempts):
             self.context.check_cancelled()

@@ -295,7 +295,7 @@ def strides(
 
     Empty if the format's layout is not documented.
     """
-    # types that NumPy lacks have 2 bytes: bfloat16
+    # bfloat16, which NumPy lacks, has 2 bytes
     size = DTYPES.get(dtype, 2)
     if format == "LINEAR":
         return _dense_strides(shape, size)

@@ -416,7 +416,7 @@ def _candidates(
         return by_node[layer.name]
     if layer.name in by_name:
         return [by_name[layer.name]]
-    # 8.5 has no metadata: only the number that the parser appended tells the layer from its node
+    # 8.5 has no metadata: the layer has its node's name, and a number that the parser appended
     return by_node.get(_SUFFIX.sub("", layer.name), [])
 
 

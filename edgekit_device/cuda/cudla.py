@@ -234,7 +234,6 @@ class LoadableEngine:
     def _submit(self, slot: CudlaSlot) -> None:
         def pointers(tensors: Sequence[Tuple[Any, int]]) -> Any:
             found = [slot.registered[io.name] for io, _ in tensors]
-            # ctypes has no arrays of length 0 to point to
             return (ctypes.c_void_p * max(len(found), 1))(*found)
 
         task = Task(

@@ -402,7 +402,7 @@ class Feeder:
             steps.insert(0, size)
             size *= length
         given = about.get("strides")
-        # the interface: None means C-contiguous
+        # __cuda_array_interface__ has None for C-contiguous
         if given is not None and tuple(given) != tuple(steps):
             raise DeviceError(
                 "a tensor on the GPU is not contiguous: its strides are {}".format(list(given)),

@@ -208,7 +208,7 @@ class JobContext:
         with self._lock:
             now = time.monotonic()
             known, when = self._last
-            # events with a text are never dropped: they tell more than a count
+            # events with a text are never dropped: a text has more information than a count
             if phase == known and not text and done != total and now - when < _EVENT_EVERY_S:
                 return
             self._last = (phase, now)

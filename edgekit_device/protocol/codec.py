@@ -525,7 +525,7 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
         if len(value) < least:
             fail("", "an object of fewer than {} entries".format(least))
         made, name = {}, ""
-        # all names before any value, so that a wrong name has no place yet
+        # names outside of the try: a wrong name is no place in the document
         for name in value:
             checked(name)
         try:
@@ -740,7 +740,6 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
 def read_json(stdin: BinaryIO, most: int) -> Any:
     """Returns the JSON document on stdin, of at most ``most`` bytes; raises "protocol.invalid"."""
     data = stdin.read(most + 1)
-    # one byte more than allowed was asked for
     if len(data) > most:
         fail("stdin", "more than {} bytes".format(most), code="protocol.invalid")
     return parse_json(data, "stdin", "protocol.invalid")

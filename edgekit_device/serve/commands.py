@@ -58,8 +58,7 @@ def do_serve(
     )
     with _lock_server(app, folder):
         if folder == app.folder:
-            # loaders of earlier servers
-            # under the lock: no other server of this app runs from one of these files
+            # removes earlier servers' loaders, under the lock: no other server of this app uses one
             in_use = os.path.realpath(str(app.folder / LOADER))
             for file in app.folder.glob("serve-*.pyz"):
                 if str(file.resolve()) != in_use:

@@ -99,7 +99,6 @@ def tensor_view(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
     size = nbytes(tensor.dtype, tensor.shape)
     if tensor.offset % ALIGN or tensor.offset + size > len(memory):
         raise outside_error(tensor.name)
-    # numpy.frombuffer refuses an empty buffer
     if not size:
         return np.empty(tensor.shape, tensor.dtype)
     raw = np.frombuffer(memory, np.uint8, size, tensor.offset)

@@ -414,7 +414,7 @@ class ConnectionHandler:
             return
         self._numbers += 1
         peer = Peer(self._numbers, taken)
-        # again: somebody may have changed the mode of the socket's file
+        # in addition to the mode of the socket's file, which somebody may have changed
         if peer.uid not in (0, os.geteuid()):
             refusal = DeviceError("only the server's own account may use it", code="serve.refused")
             self.log.say(

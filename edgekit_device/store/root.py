@@ -187,7 +187,7 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
     try:
         write_durably(folder / LINKS, dump(wanted))
     except OSError as error:
-        # a rename needs no space, so a switch back works on a full disk
+        # links need no space for data, so a switch back works on a full disk
         if error.errno not in _FULL:
             raise
         _apply(folder, wanted, ("current", "previous"))

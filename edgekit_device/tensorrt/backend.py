@@ -198,7 +198,6 @@ def _refit(
 ) -> List[str]:
     """Refits an engine; ``values`` keeps the weights, which are read and hashed only once."""
     weights = checked.manifest.weights
-    # several engines take the same weights, which are read and hashed only once
     if not values:
         values.update({name: weight_array(checked, weight) for name, weight in weights.items()})
     # an engine's own names of weights, if the parser counted them

@@ -482,7 +482,7 @@ class TensorRTEngine:
         results: Dict[str, Tensor] = {}
         for io in self.outputs:
             shape = tuple(int(size) for size in slot.context.get_tensor_shape(io.name))
-            # of another rank: ``final_shape`` raises the error
+            # a shape of another rank is an error, which ``final_shape`` raises below
             if -1 in shape and len(shape) == len(io.shape):
                 self._allocate_later(slot, io.name, where)
                 continue

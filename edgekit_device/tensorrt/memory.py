@@ -71,7 +71,7 @@ def given_memory(tensor: Any) -> GivenMemory:
             "{} is no tensor on the GPU".format(type(tensor).__name__),
             'pass such as torch.empty(BYTES, dtype=torch.uint8, device="cuda")',
         )
-    # the interface: None means C-contiguous
+    # __cuda_array_interface__ has None for C-contiguous
     if about.get("strides") is not None:
         raise _invalid("the tensor is not contiguous", "pass a tensor of one dimension")
     import numpy as np

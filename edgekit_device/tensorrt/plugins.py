@@ -122,7 +122,7 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
         loaded = _LOADED.setdefault(trt, {})
         for plugin in plugins:
             if plugin.path is not None and plugin.path not in loaded:
-                # the difference tells which creators are this library's, for the error below
+                # the difference shows which creators are this library's, for the error below
                 before = set(list_creators(registry))
                 _load(registry, plugin, where)
                 loaded[plugin.path] = tuple(c for c in list_creators(registry) if c not in before)

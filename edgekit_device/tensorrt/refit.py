@@ -260,7 +260,6 @@ def _fit_array(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray,
     given = str(array.dtype)
     cast = _CAST.get((given, kind))
     if cast is not None:
-        # only where the engine's type asks for it: the array is copied
         array = _clamp(array, cast)
     found = _TYPES.get(str(array.dtype), given)
     # before 10.0 the release does not report the engine's type; set_named_weights then checks the
@@ -283,7 +282,7 @@ def _clamp(array: np.ndarray, dtype: str) -> np.ndarray:
 
     kind = np.dtype(dtype)
     info: Any = np.iinfo(kind) if kind.kind == "i" else np.finfo(kind)
-    # a wider type holds every value
+    # only to a smaller type: int32 holds every uint8
     if array.dtype.itemsize > kind.itemsize:
         array = np.clip(array, info.min, info.max)
     return array.astype(kind)

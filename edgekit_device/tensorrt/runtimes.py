@@ -43,7 +43,7 @@ from edgekit_device.tensorrt.bindings import (
 from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 from edgekit_device.versions import Version, parse_version, same_version, show
 
-# by a plan's major: later majors that run it according to the guide, but not to the support matrix
+# by a plan's major: the later majors about which NVIDIA's documents contradict each other
 _LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
 _FOLDERS = (
     "/usr/lib/aarch64-linux-gnu",
@@ -148,8 +148,7 @@ def runtime_choices(
                 )
                 for f in later
             ]
-        # a runtime of exactly this version needs no embedded code, so this is an error only without
-        # one
+        # an error only if no runtime has exactly this version, which would need no embedded code
         if not found and later:
             raise DeviceError(
                 "the plan contains its own runtime, and no trusted signature covers it",
@@ -755,6 +754,7 @@ class Runtimes:
             if not spare:
                 self._errors.append(error)
             return None
+        # the plan runs, so refusals of other ways no longer matter
         self._errors = []
         if choice.note:
             self.notes.append(choice.note)
@@ -767,7 +767,6 @@ class Runtimes:
     def failure(self) -> DeviceError:
         """Returns the most reliable way's error, with the errors of other ways in the hint."""
         first, *others = self._errors
-        # refusals of other ways no longer matter: the plan runs
         self._errors = []
         messages = [
             "{}".format(error.message) for error in others if error.message != first.message

@@ -129,8 +129,8 @@ class SizedOutput:
         shape = final_shape(io, memory.shape)
         # TensorRT may need no memory for an empty output
         lease = memory.lease or self._device.take(1)
-        # a lease copies all its bytes to the host: only the tensor's, however much TensorRT asked
-        # for
+        # a lease copies all its bytes to the host, so it is limited to the tensor's: TensorRT may
+        # have asked for more
         nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
         memory.forget()
         return DeviceTensor(

@@ -222,3 +222,8 @@ def test_engines_of_tensorrt_stay_taken_back(
         bench.ask("rollback", "--reason", REASON)
         stays(bench, old, new, REASON)
         assert bench.deploy("--again") == new
+        bench.ask("rollback", "--reason", REASON)
+        # other memory settings make another bundle, which was not taken back
+        text = config.read_text()
+        config.write_text(text.replace("deploy:\n", "deploy:\n  memory: {shared: false}\n", 1))
+        assert bench.deploy() not in (old, new)

@@ -263,8 +263,8 @@ def _layer_groups(
             args = owners.fused(members[0].node or "node")
             name = _node_text(members[0])
         elif converts:
-            # named after another segment's tensor, but run here: not time of that tensor's layer;
-            # a quantisation ends in casts for its readers
+            # it converts another segment's tensor, but runs here, so it is no time of that tensor's
+            # layer. A quantisation ends in casts for its readers
             verb = next(
                 (verb for op, verb in _VERBS.items() if any(n.op == op for n in members)), "convert"
             )

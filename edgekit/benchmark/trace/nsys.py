@@ -386,7 +386,7 @@ class NsysSource:
                 tid, span.start, self._enclosing_layer(span)
             )
             if len(self._calls) > _CALLS:
-                # the oldest launch: without work it gets no arrow
+                # drops the oldest launch: if its work comes later, it gets no arrow
                 self._calls.popitem(last=False)
         return self._line(span, tid, "api", "", ())
 
@@ -394,8 +394,7 @@ class NsysSource:
         """Returns the innermost range around a call that is a TensorRT layer."""
         for around in reversed(self._open.get(span.place, ())):
             if around.end > span.start and around.group in self._words.domains:
-                # innermost in TensorRT's domain: in ExecutionContext::enqueue itself no layer is
-                # known
+                # TensorRT's innermost range decides: ExecutionContext::enqueue is not a layer
                 layer = _SEQUENCE.sub("", around.name)
                 return "" if layer.startswith(self._words.not_layers) else layer
         return ""

@@ -201,7 +201,7 @@ def remove(
     if not wheres:
         raise UsageError("no board is given", hint="give configurations or boards (user@host)")
     names = list(dict.fromkeys(resolve_app(where, app) for where in wheres))
-    # one question may name boards of one application only: "remove" is not undone
+    # a single question covers all boards, and a removal cannot be undone: one application at a time
     if len(names) > 1:
         raise UsageError(
             f"these configurations are of several applications: {', '.join(names)}",

@@ -180,7 +180,7 @@ def _visit_boards(
                 if board.name not in names:
                     named = f"{config} names {', '.join(names) or 'no board'}"
                     error.hint = f"{error.hint}; {named}" if error.hint else named
-            # a single board's failure is the command's; of several it is one row
+            # the failure of a single board is the command's error; with several boards it is a row
             if len(boards) == 1:
                 raise
             described = DescribedBoard(board.name, board.kind, "")

@@ -133,7 +133,7 @@ def request_from_boards(
                 name, reached = client.name, True
                 return BoardAnswer(name, question(client), None, True, again)
         except (BoardError, EnvironmentLack) as error:
-            # failures of a board; a mistake of the user's would be the same on every board
+            # only failures of a board: a user's mistake would be the same on every board
             addresses.fill_hint(error, where, board, several)
             return BoardAnswer(name, None, error, reached, again)
 

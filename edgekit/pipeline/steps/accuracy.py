@@ -198,7 +198,7 @@ def measured_accuracy(
         scores=context.file.accuracy.scores,
         detection=output_decoding(context),
     )
-    # part of the inputs does not show how many the data have
+    # a part of the inputs does not show the number of all inputs
     if part is None:
         context.session.read = found.count
     gate = context.file.accuracy
@@ -343,8 +343,7 @@ class TrialBuilds:
         """
         from edgekit.reference.proposal import reaches
 
-        # ends: with enough inputs `part` is None, and these are all that the accuracy was measured
-        # on
+        # this ends: `part` is None as soon as all inputs are used
         while True:
             builds = cls(context, most)
             if builds.part is None:

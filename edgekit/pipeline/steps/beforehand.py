@@ -69,7 +69,7 @@ def read_weights(path: Path) -> OtherWeights:
         if place.key == "location" and place.value != STRIPPED
     }
     external_values([tensor for tensor, _ in outside.values()], path.parent)
-    # weights may be in files beside it, which change without it
+    # the weights may be in other files, which can change while the ONNX file does not
     files = [path, *sorted({path.parent / place for _, place in outside.values()})]
     found = hashlib.sha256("".join(map(path_identity, files)).encode())
     rewritten = any(entry.key == KEY for entry in proto.metadata_props)
@@ -93,7 +93,7 @@ def check_weights(context: Context, weights: OtherWeights) -> None:
             code="refit.opaque",
             hint="build engines from the other file with: edgekit deploy",
         )
-    # the others have nodes or names that the plain original lacks; they are compared when loaded
+    # files with Q/DQ nodes or rewrites differ from the original: they are compared when loaded
     if translate_qdq(context) is None and not weights.rewritten:
         check_file(weights.path, came)
 
@@ -278,12 +278,13 @@ def _bundle_key(
     return context.cache.key(
         "asked",
         user_model(context).digest,
-        # of `deploy` only the release and the health check are in a bundle
+        # of `deploy` only the release, the health check and the memory settings are in a bundle
         file.model_dump(exclude={"deploy", "bench"}),
         inputs_identity(context),
         _file_identities(context, *files),
         health_key(context),
         file.deploy.release.model_dump(),
+        file.deploy.memory.model_dump(),
         hashlib.sha256(public_key.read_bytes()).hexdigest(),
         backend,
         builder,

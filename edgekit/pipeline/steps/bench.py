@@ -470,7 +470,7 @@ def bench(
         document = document.model_copy(update={"precision": "fp32"})
     if (monitor := monitor_from_log(cache, document)) is not None:
         document = document.model_copy(update={"monitor": monitor})
-        # clocks and temperatures of the log may make the measurement invalid
+        # the log's clocks and temperatures may make the measurement invalid
         document = with_verdict(document, target, MeasurementLimits())
     trace = trace_document(
         placed,

@@ -498,10 +498,9 @@ def convert_weights(
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
     request, lanes = make_build_request(context, other=other, plugins=plugins)
     keep = context.cache.store_array
-    # only the weights are read from it: the engines on the boards stay
+    # only the weights of this result are used: the engines on the boards stay
     made = read_artefacts(request, built.result, lanes, lambda digests: {}, keep)
-    # the same engines with the weights that they were built with: where both differ, a weight must
-    # be refittable
+    # the engines' own weights: every weight that differs from them must be refittable
     own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(entry.refit == "none" for entry in made.entries.values()):

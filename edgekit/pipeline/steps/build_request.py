@@ -226,7 +226,7 @@ def _requested_lanes(
     types = strong and context.file.precision != "fp32"
     given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
-    # the same cuts of a file with Q/DQ nodes, or with a refit's weights
+    # a model with Q/DQ nodes or a refit's weights is cut in the same places
     if given_model is not parts.model:
         parts = cut_segments(given_model, network(context), plan(context))
     return requested_lanes(parts, context.file.build.mode, given)
@@ -397,7 +397,6 @@ def memory_settings(context: Context) -> MemorySettings:
     memory = context.file.deploy.memory
     weights = memory.weights_mib
     if isinstance(weights, int):
-        # MiB to bytes
         weights <<= 20
     budget = AUTOMATIC if weights == "auto" else weights
     return MemorySettings(memory.shared, float(memory.persistent_cache), budget)

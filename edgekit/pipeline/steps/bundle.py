@@ -213,7 +213,7 @@ def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bund
         _digest(signing.public_key),
         used_rewrites(context).record.to_json(),
         health_key(context),
-        # the rest of `deploy` is not in the manifest
+        # also in the manifest: the release and the memory settings of `deploy`
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
         write(_bundle_memory(context, built)),
         write(head) if head else None,

@@ -157,7 +157,7 @@ def later_inputs(context: Context, most: int) -> Iterable[Mapping[str, np.ndarra
     section = context.file.calibration
     if section.data is None:
         return synthetic_inputs(model(context), most, section.seed, first=section.count)
-    # spread inputs are chosen over all data: more of them would be other ones from the first on
+    # spread inputs are chosen over all data: a larger number changes the whole choice
     if section.pick == "spread":
         return ()
     # samples are rows of a batch
@@ -323,7 +323,7 @@ def with_measured_ranges(context: Context) -> Context:
         )
     check_finite_weights(context)
     found = ranges(context)
-    # a mask's filler, such as -1e4, lies far below all other values: no scale suits both
+    # a mask's filler, such as -1e4, is far below all other values: no scale suits both
     amax = tuple(
         {name: value for name, value in each.items() if name not in found.masked}
         for each in found.amax.values()

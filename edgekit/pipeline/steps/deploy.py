@@ -279,7 +279,7 @@ class BoardTimes:
         self._began = time.monotonic()
         self._commands = 0
         self._seconds = 0.0
-        # held back while a thread connects: its lines would appear within another step's
+        # held back while a thread connects: its lines would appear between those of another step
         self._held: list[str] | None = []
 
     def show(self) -> None:
@@ -429,7 +429,7 @@ class ConnectedBoards:
     ) -> None:
         try:
             client = self._open(board, key, loader)
-            # `look` asks this next: it is answered while the host works
+            # `look` needs this answer: it is fetched while the host works
             self._trusted[id(client)] = client.trust()
         except BaseException as error:
             # whatever it is: a future without a result would block `clients` forever
@@ -679,7 +679,7 @@ class ConnectedBoards:
                         passed=cache.find(DeploymentFacts, "deployed", key),
                     )
             except BoardError as error:
-                # `infer` and `bench` can go on with the release that the board serves
+                # `infer` and `bench` can use the release that the board serves
                 if not or_serving or "taken_back" not in error.extra:
                     raise
                 return self._serving_release(client, bundle.name, error, shown)

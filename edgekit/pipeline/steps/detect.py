@@ -281,7 +281,8 @@ def detect_on(
     pictures.folder.mkdir(parents=True, exist_ok=True)
     while batch := list(islice(files, rows.batch)):
         context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
-        # in their own mode, since the objects are drawn on them; the network's mode comes after
+        # in their own mode, since the objects are drawn on them; the copies for the network are
+        # converted
         images = [read_image(file) for file, _ in batch]
         ready = [
             _prepare_row(prepare, file, image)

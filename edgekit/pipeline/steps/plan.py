@@ -157,7 +157,7 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
             f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on no device"
         )
     notes = []
-    # the first question of a user who has seen both numbers
+    # a user who sees both numbers asks why they differ
     if len(placed.layers) != checked:
         notes.append(
             f"{counted(len(placed.layers), 'layer')} placed; check counts {checked}: "

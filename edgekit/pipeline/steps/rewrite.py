@@ -122,7 +122,7 @@ def _lower_rewritten(context: Context) -> Lowered:
         if read is None:  # the cache's blobs were deleted
             return _lower_rewritten(replace(context, force=True))
         model = read
-    # layers and verdicts of the search just done: lowering and judging again takes as long
+    # the search has just computed layers and verdicts: computing them again would take as long
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
         return Lowered(model, fresh.network, fresh.judgement)
     return (

@@ -213,7 +213,7 @@ def gpu_time(work: Any, precision: str, data: GpuConstants) -> Any:
         precision: "int8", "fp16" or "fp32".
         data: The constants of the GPU's architecture.
     """
-    # docs/cost-model.md has the terms; fixed times are clock cycles, nearly
+    # docs/cost-model.md explains the terms; fixed times are nearly constant in clock cycles
     slower = work.slowdown**data.clock_exponent
     share = data.efficiency[precision] * work.tiles**data.tile_exponent
     share = share * (1 - work.grouped + work.grouped * data.groups)
@@ -376,8 +376,8 @@ def _recurrence(
         depth=layer.params["products"],
         rows=0.0,
         weight_us=0.0,
-        # in this place: only `tensor_us` is divided by the cache's speed-up, and a step's weights
-        # may be in the cache
+        # not `weight_us`: a step's weights may be in the cache, and only `tensor_us` is divided by
+        # the cache's speed-up
         tensor_us=weights / rate_us,
         cached=float(fits),
         slowdown=slow,

@@ -348,7 +348,7 @@ class CostModel:
         generation = self.target.dla.generation
         data = self._dla_constants
         found = io_us(tensor.shape, format, precision, direction, generation, data)
-        # the core is not known here: the slower one counts
+        # the core is not known here: the slowest core counts
         return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
 
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
@@ -392,7 +392,6 @@ class CostModel:
             active = sum(us * w for us, w in zip(load_us, watts, strict=False))
             return active + self.idle_uj(load_us[: len(devices)]), watts
         found = []
-        # either device may never work alone: both sums bound the cost of sharing
         for concurrent in SUMS:
             watts = tuple(self.watts(name, concurrent) for name in devices)
             found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))

@@ -140,7 +140,7 @@ def attribute_rows(
         kinds: Layer types by name, from --exportLayerInfo; empty without this file.
         writes: Tensors that each layer writes, from the same file.
     """
-    # TensorRT 8 and earlier name the copies to and from the DLA's memory so
+    # TensorRT 8 and earlier use these names for copies to and from the DLA's memory
     nvm = any(_FROM.search(row.name) or _TO.search(row.name) for row in rows)
     layers: list[ProfileRow] = []
     others: list[tuple[int, ProfileRow]] = []

@@ -73,7 +73,7 @@ class Member:
     def opened(self, rows: RowLayout, name: str) -> Iterator[Callable[[int], np.ndarray]]:
         """Yields a function from ascending row numbers to rows of input ``name``."""
         if self.fortran and self.packed is None:
-            # in Fortran order the values of a row lie scattered over the file
+            # in Fortran order the values of a row are scattered over the file
             array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             yield lambda index: rows.take(name, array, index)
             return

@@ -81,7 +81,7 @@ class Callables:
         try:
             while True:
                 with self._function.watched():
-                    # a list tells the end from an item that is None
+                    # a list distinguishes the end from an item that is None
                     found = list(islice(iterator, 1))
                 if not found:
                     break

@@ -142,9 +142,9 @@ def _vgg16(head: Head) -> bool:
     return head.family == "SSD" and head.prior is not None and len(head.prior.levels[0].priors) == 4
 
 
-# The first that fits counts, so the special precede the general, and the last fits every head.
-# Each network is trained with one of these; its weights do not show which. A file that normalises
-# its input itself is not recognised as such: its user gives the options.
+# Each network is trained with one of these; its weights do not show which. The first row that fits
+# counts, so special rows precede general rows, and the last row fits every head. A file that
+# normalises its input itself is not recognised as such: its user gives the options.
 HEAD_PICTURES = (
     HeadPictures(
         "YOLOX",

@@ -247,7 +247,7 @@ class _Half:
             return False
         schema = defs.get_schema(node.op_type, self._opset)
         formal = schema.inputs if names is node.input else schema.outputs
-        # a variadic operator's last formal parameter stands for all further tensors
+        # a variadic operator's last formal parameter is that of all further tensors
         kinds = formal[min(index, len(formal) - 1)].types
         return _FP16 in kinds
 

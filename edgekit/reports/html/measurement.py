@@ -79,8 +79,7 @@ def timeline_view(timeline: Timeline, linked: Collection[int] = ()) -> View:
 def _frame(
     tracks: Sequence[str], slots: Sequence[Slot], end: float, clock: str, linked: Collection[int]
 ) -> View:
-    # an idle device has no track; one that the target lacks still has one, so that no time is
-    # hidden
+    # each device with work has a track, even if the target lacks it: no time is hidden
     at_work = {slot.device for slot in slots}
     tracks = [track for track in dict.fromkeys([*tracks, *at_work]) if track in at_work]
     return {

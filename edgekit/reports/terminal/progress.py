@@ -110,7 +110,7 @@ class Terminal:
         It never rises: after slower parts it stays the same until it is correct again.
         """
         now = self._clock() if at is None else at
-        # a caller's clock and ours have different zeros: the first field tells them apart
+        # a caller's clock and ours have different zeros: the first field distinguishes them
         state = (at is None, now, done, total)
         first = self._first
         # a smaller number than before begins a new count

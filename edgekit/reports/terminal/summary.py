@@ -80,7 +80,7 @@ def prediction_table(
         title_justify="left",
         title_style="bold",
         box=None,
-        # the marks need columns of the 80
+        # the marks need some of the 80 columns
         padding=(0, 1 if marked else 2, 0, 0),
         expand=False,
     )

@@ -162,7 +162,7 @@ class _Deepening:
                 value: float, bound: float, scale: IntegerScale = scale, proves: bool = proves
             ) -> None:
                 bound = max(self.bound, scale.bound(bound)) if proves else self.bound
-                # the tail has no order: its value is no placement's
+                # the tail has no order, so its value belongs to no placement
                 value = math.inf if tail and not exact else scale.bound(value)
                 best = min(value, self.best.value if self.best else math.inf)
                 if self.progress is not None and math.isfinite(best):
@@ -476,7 +476,7 @@ def _levels(problem: PlacementProblem, most: int, others: int) -> int:
         return len(nodes)
     able = [v for v in nodes if any(problem.device(m) in cores for m in _modes(problem, v))]
     sizes = problem.sizes or (1,) * len(problem.costs)
-    # a level has at least one loadable: each of these limits their number
+    # a level has at least one loadable, so a limit on loadables also limits the levels
     bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
     if problem.max_loadables is not None:
         bounds.append(problem.max_loadables * len(cores))

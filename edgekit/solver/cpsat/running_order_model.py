@@ -245,7 +245,7 @@ class OrderModel:
             [p for p in range(start, min(start + width, count)) if row[p][0] in cores]
             for start in range(0, count, width)
         ]
-        # Without gaps, each order of the loadables has fewer equal descriptions.
+        # no empty level before a used level: fewer descriptions of the same order
         for level, following in pairwise(levels):
             for p in following:
                 self.model.add_bool_or([*(used[q] for q in level), ~used[p]])
