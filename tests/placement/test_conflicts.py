@@ -66,11 +66,6 @@ def test_a_later_pin_takes_layers_from_an_earlier_one(small):
     assert "pin softmax=DLA" not in [constraint.text for constraint in found.constraints]
 
 
-def test_no_gpu(small):
-    found = find_conflict(with_options(small, gpu=False, bounds={"latency_us": 1e6}))
-    assert [constraint.kind for constraint in found.constraints] == ["gpu"]
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_smaller_set_conflicts(small, seed):

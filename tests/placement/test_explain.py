@@ -6,7 +6,6 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from edgekit.errors import UsageError
 from edgekit.placement.explanation import Why, explain_layer
 from edgekit.placement.plan import Change, Options, Pin, compare_plans
 from tests.placement.queries import query_for, with_options
@@ -117,13 +116,6 @@ def test_without_a_dla_there_is_no_other_way(tmp_path, options, reason):
     assert document.device == "GPU"
     assert reason in document.otherwise.reason
     assert document.borders == []
-
-
-def test_unknown_names_have_a_nearest_one(small):
-    with pytest.raises(UsageError) as caught:
-        why(small, "conv3")
-    assert caught.value.code == "layer.unknown"
-    assert "conv" in caught.value.hint
 
 
 def test_a_mix_of_plans_reports_the_share_of_frames(small):

@@ -17,7 +17,6 @@ from edgekit.network.lowering import layers as layers_module
 from edgekit.network.model import Layer, Model, Network, Tensor
 from edgekit.placement.forecast import (
     automatic_transitions,
-    combine_fixes,
     find_fixes,
     forecast,
     make_timer,
@@ -118,15 +117,6 @@ def test_fixes_are_ordered_and_leave_out_what_nobody_can_mend(small: Network) ->
     assert sorted(blamed) == sorted(refused)
     assert find_fixes(small, judge(small, target, precision="fp32"), None) == ()
     assert find_fixes(small, judge(small, get("jetson-agx-thor")), None) == ()
-
-
-def test_all_fixes_together_put_everything_on_the_dla(small: Network) -> None:
-    target = get(ORIN)
-    verdicts = judge(small, target)
-    clock = make_timer(small, verdicts, target)
-    both = combine_fixes(small, verdicts, clock, find_fixes(small, verdicts, clock))
-    assert both.dla_layers == len(small.layers)
-    assert (both.loadables, both.candidates, both.dla_macs_fraction) == (1, 1, 1.0)
 
 
 def graph(edges: list[tuple[int, int]], count: int) -> Network:

@@ -52,8 +52,3 @@ def test_a_tensor_that_others_read_is_not_fused_away() -> None:
 def test_a_network_output_is_not_fused_away() -> None:
     net = make(("c", "CONVOLUTION", "a", "b"), ("relu", "ACTIVATION", "b", "c"), outputs="bc")
     assert [k.layers for k in fuse(net, HEADS, TAILS, lambda _: None)] == [(0,), (1,)]
-
-
-def test_different_keys_stay_apart() -> None:
-    kernels = fuse(residual(), HEADS, TAILS, lambda layer: layer.name == "relu")
-    assert [k.layers for k in kernels] == [(0,), (1, 2), (3,)]

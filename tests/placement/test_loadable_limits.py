@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -138,22 +137,3 @@ def test_the_best_cut_is_the_best_of_all_cuts(seed: int) -> None:
         assert values == []
     else:
         assert sum(reported.load_us) == pytest.approx(min(values), abs=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_devices_and_formats_are_the_best_of_all(seed: int) -> None:
-    net = branching(600 + seed, 6, size=56)
-    verdicts = judged(net, seed)
-    for objective in ("latency", "gpu_time"):
-        options = Options(objective=objective)
-        prepared = prepare(
-            net, verdicts, ORIN, precision=("int8", "fp16")[seed % 2], options=options
-        )
-        problem = prepared.problem
-        goal = Goal.of(problem, objective)
-        rows = [[m for m, cost in enumerate(row) if cost] for row in problem.costs]
-        found = [evaluate(problem, modes, goal) for modes in itertools.product(*rows)]
-        best = min(placing.value for placing in found if placing)
-        plan = place(net, verdicts, ORIN, precision=("int8", "fp16")[seed % 2], options=options)
-        metric = {"latency": "latency_us", "gpu_time": "gpu_us"}[objective]
-        assert getattr(plan.predicted, metric) == pytest.approx(best, rel=2e-5)

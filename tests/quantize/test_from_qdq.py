@@ -7,10 +7,9 @@ import onnx
 import pytest
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
-from tests.quantize.qdq_nets import Sheet, codes_of, normal, qat, residual, run, steps_of
+from tests.quantize.qdq_nets import Sheet, codes_of, normal, qat, residual, steps_of
 from tests.quantize.quantize_nets import branches
 
 
@@ -36,13 +35,6 @@ def test_a_residual_block_as_trained_with_quantisers() -> None:
     assert {row.tensor: row.scale for row in found.propagated}["sum"] == exact(0.2)
     assert found.fp16_nodes == found.missing == ()
     assert set(found.model.weights) == {"a.weight", "b.weight"}
-
-
-def test_weights_of_trained_quantisers_stay_bit_for_bit() -> None:
-    found = from_qdq(residual().model("last_dq"))
-    assert np.array_equal(found.model.weights["a.weight"], normal(1, 8, 4, 3, 3))
-    assert found.weights == 2
-    assert found.other_codes == ()
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.0005])
@@ -247,59 +239,6 @@ def test_an_average_hands_no_scale_back() -> None:
     # the average is INT8's to compute, and what it reads has no scale
     assert "exp" in found.missing
     assert "average" in found.fp16_nodes
-
-
-def test_the_plain_network_with_its_scales_is_the_model() -> None:
-    """Q/DQ pairs put back at the scales give the same results, bit for bit."""
-    model = residual()
-    proto = model.proto("last_dq")
-    found = from_qdq(canonical(proto, None))
-    feed = {"x": normal(8, 1, 4, 8, 8)}
-    again = fake(found.model, {n: found.scales[n] for n in ("x", "a_relu")})
-    (plain,) = run(again, feed)
-    s = np.float32(0.2)
-    wanted = run(proto, feed)[0]
-    # weights stay floats in the plain network: their rounding is put back, too
-    assert np.array_equal(np.clip(np.rint(plain / s), -128, 127) * s, wanted)
-
-
-def fake(model: Model, scales: dict[str, float]) -> onnx.ModelProto:
-    """The plain model with Q/DQ pairs on activations and per channel on weights."""
-    sheet = Sheet()
-    names = {name: sheet.qdq(name, scale) for name, scale in scales.items()}
-    for name, value in model.weights.items():
-        sheet.constant(name, value)
-        names[name] = sheet.qdq(name, steps_of(value), axis=0)
-    graph = onnx.GraphProto(name="fake")
-    graph.input.extend(model.proto.graph.input)
-    graph.output.extend(model.proto.graph.output)
-    graph.initializer.extend(sheet.constants)
-    pairs = list(sheet.nodes)
-    for node in model.proto.graph.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        for index, name in enumerate(node.input):
-            copy.input[index] = names.get(name, name)
-        pairs.append(copy)
-    graph.node.extend(pairs)
-    proto = onnx.ModelProto(ir_version=10, graph=graph)
-    proto.opset_import.add(version=17)
-    return canonical_order(proto)
-
-
-def canonical_order(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Sorts nodes: pairs may come before what they read."""
-    there = {v.name for v in proto.graph.input} | {t.name for t in proto.graph.initializer}
-    left = list(proto.graph.node)
-    proto.graph.ClearField("node")
-    while left:
-        ready = [node for node in left if all(n in there for n in node.input)]
-        assert ready
-        for node in ready:
-            proto.graph.node.append(node)
-            there.update(node.output)
-        left = [node for node in left if not set(node.output) <= there]
-    return proto
 
 
 def test_constants_that_several_read_get_names_of_their_own() -> None:

@@ -39,7 +39,8 @@ def test_every_size_of_the_range_is_near_fp32(tmp_path, scales, most):
     made = typed(tmp_path / "open.onnx", scales)
     save(made, tmp_path / "typed.onnx")
     kinds = {node.op_type for node in made.proto.graph.node}
-    assert kinds == {"Conv", "Relu", "QuantizeLinear", "DequantizeLinear"} if scales else {"Cast"}
+    added = {"QuantizeLinear", "DequantizeLinear"} if scales else {"Cast"}
+    assert kinds == {"Conv", "Relu"} | added
     for sizes in ((16, 16), (24, 56), (64, 64)):
         found = answers(tmp_path / "typed.onnx", 1, 3, *sizes)
         expected = answers(tmp_path / "open.onnx", 1, 3, *sizes)

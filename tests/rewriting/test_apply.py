@@ -2,11 +2,9 @@
 
 from types import SimpleNamespace
 
-import onnx
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.network.writing import save
 from edgekit.targets.loader import get
 from tests.rewriting.made_up import (
     Convolution,
@@ -24,31 +22,11 @@ from tests.rewriting.made_up import (
 from tests.rewriting.nets import assert_same, net, node, ops, weight
 
 
-def test_what_brings_a_layer_to_the_dla_is_applied(monkeypatch, tmp_path):
-    before = pooled()
-    after, applied, notes = run(monkeypatch, before, WholePool())
-    assert [item.rewrite for item in applied] == ["whole-pool"]
-    assert applied[0].nodes == applied[0].new_nodes == ("pool",)
-    assert applied[0].max_error_float64 < 1e-9
-    assert notes == ()
-    assert ops(after) == ["Conv", "AveragePool", "Relu"]
-    assert_same(before, after)
-    save(after, tmp_path / "after.onnx")
-    onnx.checker.check_model(tmp_path / "after.onnx", full_check=True)
-
-
 def test_what_changes_no_verdict_is_not_applied(monkeypatch):
     before = pooled(size=9)  # a window over 8 is refused as well
     after, applied, notes = run(monkeypatch, before, WholePool())
     assert after is before
     assert (applied, notes) == ((), ())
-
-
-def test_a_way_that_leads_nowhere_is_taken_back(monkeypatch):
-    before = classified()
-    after, applied, _ = run(monkeypatch, before, Convolution())
-    assert after is before
-    assert applied == ()
 
 
 def test_a_way_that_leads_to_an_improvement_is_retained(monkeypatch):
@@ -131,22 +109,6 @@ def test_what_makes_the_whole_slower_is_taken_back(monkeypatch):
     assert run(monkeypatch, before, WholePool(), cost=fast)[0] is not before
 
 
-def test_only_what_is_too_dear_is_taken_back(monkeypatch):
-    before = net(
-        [
-            node("GlobalAveragePool", "x", "y", "pool"),
-            node("Gemm", "z m b", "g", "fc", transB=1),
-            node("Relu", "g", "r"),
-        ],
-        {"x": (1, 8, 7, 7), "z": (1, 8)},
-        ["y", "r"],
-        {"m": weight(16, 8), "b": weight(16)},
-    )
-    dear = Times(AveragePool=9.0, GlobalAveragePool=1.0)
-    _, applied, _ = run(monkeypatch, before, WholePool(), Convolution(), Sink(), cost=dear)
-    assert [item.rewrite for item in applied] == ["convolution", "sink"]
-
-
 def test_of_two_that_are_too_dear_together_one_stays_and_the_other_is_reported(monkeypatch):
     before = net(
         [
@@ -179,11 +141,6 @@ def test_what_is_only_faster_is_applied(monkeypatch):
     before = classified()
     _, applied, _ = run(monkeypatch, before, Convolution(), cost=Times(Gemm=5.0))
     assert [item.rewrite for item in applied] == ["convolution"]
-
-
-def test_the_result_is_the_same_each_time(monkeypatch):
-    first, second = (run(monkeypatch, pooled(), WholePool())[0] for _ in range(2))
-    assert first.digest == second.digest
 
 
 @pytest.mark.parametrize(
@@ -240,23 +197,3 @@ def test_an_approximate_rewrite_needs_its_name_to_be_allowed(monkeypatch):
         with pytest.raises(UsageError) as caught:
             run(monkeypatch, pooled(), toy, **options)
         assert "approx-pool" in caught.value.hint
-
-
-def test_equal_places_are_judged_once(monkeypatch):
-    from edgekit.rewriting.engine import scoring
-
-    calls = []
-    score = scoring.score
-    monkeypatch.setattr(scoring, "score", lambda *a, **k: calls.append(a) or score(*a, **k))
-    chain = [node("Relu", "x", "r0")]
-    for i in range(30):
-        chain += [
-            node("GlobalAveragePool", f"r{i}", f"p{i}"),
-            node("Resize", f"p{i}  s", f"r{i + 1}"),
-        ]
-        chain[-1] = onnx.helper.make_node("Resize", [f"p{i}", "", "s"], [f"r{i + 1}"], f"resize{i}")
-    before = net(chain, {"x": (1, 8, 7, 7)}, ["r30"], {"s": [1.0, 1.0, 7.0, 7.0]})
-    _, applied, _ = run(monkeypatch, before, WholePool())
-    assert len(applied) == 30
-    # the first, the last and those between, before and after, some neighbours already rewritten
-    assert len(calls) <= 12

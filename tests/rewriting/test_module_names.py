@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import pytest
 
 from edgekit.network.loading.load import load
-from edgekit.network.lowering.layers import layers
 from edgekit.network.writing import save
 from edgekit.rewriting.rewrite import rewrite
 from edgekit.targets.loader import get
@@ -37,28 +35,6 @@ def test_a_rewritten_file_has_the_modules_of_the_one_before(form: str, tmp_path:
     (new,) = names.nodes.keys() - old.nodes.keys()
     assert names.nodes[new] == "classifier.2"
     assert {k: v for k, v in names.classes.items() if v} == old.classes
-
-
-def rewritten(folder: Path, *nodes: onnx.NodeProto, shape: list[int]) -> dict[str, str]:
-    """Returns the modules of the layers of a rewritten chain, by their names."""
-    constants = {"b.conv.weight": values([8, 8, 3, 3])}
-    before = load(write(make(nodes, {"x": shape}, ["y"], constants), folder))
-    after, applied, *_ = rewrite(before, ORIN, precision="fp16")
-    assert applied
-    return {layer.name: layer.module for layer in layers(after).layers}
-
-
-def test_new_nodes_are_of_the_module_of_the_one_that_they_replace(tmp_path: Path) -> None:
-    classes = {"": "n.Net", "b": "n.Block", "b.conv": "t.Conv2d", "b.act": "t.Hardswish"}
-    found = rewritten(
-        tmp_path,
-        scoped(node("Conv", "x b.conv.weight", "c", name="n0"), "b.conv", "conv2d", classes),
-        scoped(node("HardSwish", "c", "y", name="n1"), "b.act", "hardswish", classes),
-        shape=[1, 8, 8, 8],
-    )
-    assert found.pop("n0") == "b.conv"
-    assert len(found) == 3
-    assert set(found.values()) == {"b.act"}
 
 
 def test_new_nodes_are_of_the_module_around_all_that_they_replace(tmp_path: Path) -> None:

@@ -64,22 +64,6 @@ def test_ctrl_c_ends_a_search_and_nothing_is_left():
     assert errors.strip().endswith("KeyboardInterrupt")
 
 
-def test_a_programme_of_whole_and_real_numbers():
-    """Two plans share a core whose loadables are few: rates are real, what is loaded is not."""
-    program = Program()
-    rates = [program.real(2.0, cost=-1.0) for _ in range(2)]
-    loaded = [program.variable(1.0, integer=True) for _ in range(2)]
-    for rate, whether, most in zip(rates, loaded, (0.7, 1.3), strict=True):
-        program.row(Expression({rate: 1.0, whether: -most}), high=0.0)
-    program.row(Expression({loaded[0]: 1.0, loaded[1]: 1.0}), high=1.0)
-    program.row(Expression({rates[0]: 1.0, rates[1]: 1.0}), high=1.2)
-    found = program.solve()
-    assert found.values is not None
-    assert found.value == pytest.approx(-1.2, rel=1e-6)
-    assert found.bound <= found.value
-    assert [round(found.values[i]) for i in loaded] == [0, 1]
-
-
 def test_what_nothing_fulfils_is_proved_infeasible():
     program = Program()
     one, other = (program.variable(1.0, integer=True) for _ in range(2))

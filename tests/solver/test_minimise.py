@@ -49,12 +49,6 @@ def test_five_hundred_nodes_are_proved_without_pools() -> None:
     assert found.placing.value - found.bound <= 1e-4 * found.placing.value
 
 
-def test_the_same_problem_has_the_same_answer() -> None:
-    problem = layered(3, 60, cores=2)
-    goal = Goal.of(problem, "energy")
-    assert minimise(problem, goal) == minimise(problem, goal)
-
-
 def test_a_start_is_never_made_worse() -> None:
     problem = layered(4, 40)
     goal = Goal.of(problem, "period")
@@ -123,14 +117,6 @@ def test_an_interrupt_ends_the_search() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         minimise(problem, Goal.of(problem, "period"), progress=interrupted)
-
-
-def test_one_device_needs_no_loadables() -> None:
-    cost = Cost((2.0, 0.0), 3.0)
-    problem = PlacementProblem(("GPU",), (Mode(0),), ((cost,), (cost,)), (), (None,))
-    found = minimise(problem, Goal.of(problem, "energy"))
-    assert found.placing is not None
-    assert (found.placing.value, found.bound) == (6.0, 6.0)
 
 
 @pytest.mark.parametrize(

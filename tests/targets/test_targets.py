@@ -166,13 +166,6 @@ def _copy(tmp_path: Path, old: str, new: str) -> Path:
     return path
 
 
-def test_a_new_board_needs_only_a_file(tmp_path: Path) -> None:
-    path = _copy(tmp_path, "max_mhz: 765", "max_mhz: 800")
-    target = get(str(path))
-    assert target.name == "mine"
-    assert target.mode("MAXN").gpu_mhz == 800
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
