@@ -31,7 +31,7 @@ def checked(name: str, folder: Path, **more: object) -> CheckResult:
     return check_model(path, target=BOARD, **more)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["yolo11n", "yolov8n", "hf_detr_resnet50", "ssd300_vgg16"])
 def test_the_part_of_a_cut_runs_whole_on_the_dla(tmp_path: Path, name: str) -> None:
     whole = checked(name, tmp_path)

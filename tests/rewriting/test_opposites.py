@@ -49,6 +49,7 @@ def resized(perm, scales, back, around):
     )
 
 
+@pytest.mark.whole
 @settings(max_examples=tries(10))
 @given(
     perm=st.permutations([1, 2, 3]),

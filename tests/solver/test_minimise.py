@@ -59,22 +59,6 @@ def test_a_start_is_never_made_worse() -> None:
     assert found.placing.value <= start.value
 
 
-def test_equal_values_go_to_fewer_transitions() -> None:
-    """Three nodes in a row, as quick on either device, and nothing to move: stay where it began."""
-    cost = [Cost((5.0, 0.0, 0.0), 1.0), Cost((0.0, 5.0, 0.0), 1.0)]
-    problem = layered(1, 3)
-    problem = replace(
-        problem,
-        costs=(tuple(cost), (None, cost[1]), tuple(cost)),
-        borders=tuple(replace(border, transfers=()) for border in problem.borders),
-        launch=(None, Cost((0.0, 0.0, 0.0))),
-    )
-    found = minimise(problem, Goal.of(problem, "latency"))
-    assert found.placing is not None
-    assert found.placing.modes == (1, 1, 1)
-    assert len(found.placing.steps) == 1
-
-
 def test_a_node_without_a_mode_or_a_loadable_has_no_placement() -> None:
     problem = layered(1, 10)
     nowhere = replace(problem, costs=((None, None), *problem.costs[1:]))

@@ -39,6 +39,7 @@ def test_makespan_is_that_of_the_best_order(seed):
     assert found.bound <= best <= found.bound * (1 + 1e-4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_largest_share_of_a_deadline_is_least(seed):
     rng = random.Random(seed)

@@ -47,6 +47,7 @@ def test_loadables_of_a_tight_pool_agree_with_trying_everything(
         assert not disagreement(case), seed
 
 
+@pytest.mark.whole
 def test_as_many_loadables_as_fit_of_a_tight_pool_are_proved() -> None:
     problem = pooled_problem(1, 28, 40.0, 8)
     found = minimise(problem, Goal.of(problem, "latency"), seconds=30.0)
