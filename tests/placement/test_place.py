@@ -269,6 +269,15 @@ def test_weights_beyond_the_pool_are_split_and_proved() -> None:
     assert caught.value.code == "plan.infeasible"
 
 
+def test_a_later_pin_wins() -> None:
+    net = chain(["CONVOLUTION", "ACTIVATION", "POOLING"])
+    plan = plan_of(net, pins=(Pin("*", "DLA"), Pin("pooling*", "GPU")))
+    devices = {layer.name: layer.device for layer in plan.plans[0].layers}
+    assert {device for name, device in devices.items() if name.startswith("pooling")} == {"GPU"}
+    plan = plan_of(net, pins=(Pin("pooling*", "GPU"), Pin("*", "DLA")))
+    assert "GPU" not in {layer.device for layer in plan.plans[0].layers}
+
+
 def test_a_search_that_ends_at_once_proves_nothing_and_is_still_a_document(monkeypatch):
     # a busy machine can reach the clock's limit before the first bound is known
     monkeypatch.setattr("edgekit.placement.search.PERIOD_EFFORT", 0.0)
