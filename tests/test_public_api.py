@@ -15,7 +15,6 @@ import edgekit_device
 from edgekit.cli import main
 from edgekit.errors import DataError, UsageError
 from edgekit.pipeline.exports import TraceFiles
-from tests.pipeline.nets import small_net
 
 
 def test_functions_of_the_commands():
@@ -151,17 +150,6 @@ def test_every_function_can_be_called_after_every_submodule_was_imported(tmp_pat
     ended = json.loads(done.stdout.splitlines()[-1])
     assert ended.pop("history") == []
     assert [name for name, code in ended.items() if not re.fullmatch(r"[a-z.-]+", code)] == []
-
-
-def test_check_plan_and_build_as_functions(tmp_path):
-    small_net(tmp_path / "small.onnx")
-    model, target = tmp_path / "small.onnx", "jetson-agx-orin-64gb"
-    document = edgekit.check(model, target=target, precision="fp16").to_json()
-    assert document["schema"] == "edgekit.check/1"
-    plan = edgekit.plan(model, target=target, placement={"objective": "gpu_time"})
-    assert plan.objective == "gpu_time"
-    built = edgekit.build(model, target=target, calibration={"count": 2}).to_json()
-    assert built["backend"] == "reference"
 
 
 def test_the_history_and_two_of_its_measurements_as_functions(tmp_path, monkeypatch):

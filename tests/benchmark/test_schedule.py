@@ -41,12 +41,6 @@ def test_independent_segments_overlap_when_the_network_is_known():
     assert starts == {0: 0.0, 1: 0.0, 2: pytest.approx(34.0)}
 
 
-def test_without_the_network_segments_follow_each_other():
-    plan, _ = branches()
-    starts = [slot.start_us for slot in predicted_schedule(plan)]
-    assert starts == [0.0, 10.0, 40.0]
-
-
 def test_a_device_runs_one_segment_at_a_time():
     slots = predicted_schedule(handmade_plan.plan(variants=2), handmade_plan.network())
     for device in ("GPU", "DLA0", "DLA1"):

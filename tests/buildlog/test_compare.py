@@ -10,7 +10,7 @@ from edgekit.buildlog.comparison import compare
 from edgekit.buildlog.parser import parse_log
 from edgekit.network.model import Network
 from tests.buildlog.logs import text
-from tests.buildlog.nets import classifier, judged, ladder
+from tests.buildlog.nets import classifier, judged
 
 VERBOSE = "trt103_trtexec_verbose.log"
 
@@ -18,21 +18,6 @@ VERBOSE = "trt103_trtexec_verbose.log"
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return classifier(Path(tmp_path_factory.mktemp("classifier")))
-
-
-@pytest.fixture(scope="module")
-def steps(tmp_path_factory: pytest.TempPathFactory) -> Network:
-    return ladder(Path(tmp_path_factory.mktemp("ladder")), 4)
-
-
-@pytest.mark.parametrize(
-    ("mebibytes", "verdict"), [(4, "right"), (2, "one power above"), (1, "above"), (8, "below")]
-)
-def test_pools(net: Network, mebibytes: int, verdict: str) -> None:
-    # the smallest global pool that is predicted is 4 MiB, as in real builds
-    said = text(VERBOSE).replace("Global DRAM = 4 MiB", f"Global DRAM = {mebibytes} MiB")
-    stem = compare(net, judged(net), parse_log(said.splitlines())).loadables[0]
-    assert [pool.verdict for pool in stem.pools] == ["right", "right", verdict]
 
 
 def test_disagreement_both_ways(net: Network) -> None:

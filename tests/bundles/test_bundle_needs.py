@@ -48,12 +48,6 @@ def test_samples_are_signed_blobs() -> None:
     assert again.manifest_bytes == bundle.manifest_bytes
 
 
-def test_without_them_nothing_more_travels() -> None:
-    plain = pack(artefacts=toys.artefacts(), **PARTS)
-    assert plain.manifest.samples is None
-    assert {blob["kind"] for blob in document_of(plain)["blobs"].values()} == {"engine", "golden"}
-
-
 def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
     bundle = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
     other = toys.artefacts(1)

@@ -213,10 +213,6 @@ def test_refit_names_every_weight_that_does_not_fit() -> None:
         assert name in caught.value.hint
 
 
-def test_weight_entries_give_back_what_was_packed() -> None:
-    assert toys.toy_bundle().weight_entries() == toys.artefacts().weights
-
-
 def _splitmix64(state: int) -> int:
     """Vigna's splitmix64.c, word for word."""
     mask = (1 << 64) - 1

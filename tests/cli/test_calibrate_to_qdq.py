@@ -8,7 +8,6 @@ import pytest
 import edgekit
 from edgekit.errors import UsageError
 from edgekit.network.loading.load import load
-from edgekit.quantize.caches import load_cache
 from edgekit.quantize.qdq.to_implicit import from_qdq
 from tests.command_line import typed
 from tests.pipeline.nets import small_net
@@ -36,26 +35,6 @@ def run(folder, monkeypatch):
 
 
 BASE = ("calibrate", "to-qdq", "small.onnx", "-t", ORIN)
-
-
-def test_the_file_has_the_scales_of_the_cache(run, folder):
-    run("calibrate", "small.onnx", "-t", ORIN, "--save", "calib.cache")
-    document = json.loads(run(*BASE, "--cache", "calib.cache", "-o", "qdq.onnx", "--json"))
-    assert document["schema"] == "edgekit.to-qdq/1"
-    assert document["tensorrt"] == "11.4.1"
-    assert document["method"] == "cache"
-    back = from_qdq(load(folder / "qdq.onnx"))
-    cache = load_cache(folder / "calib.cache")
-    assert back.quantizers == document["activations"] > 0
-    assert back.weights == document["weights"] == 3
-    given = {name: scale for name, scale in cache.scales.items() if name in back.scales}
-    followed = {row.tensor for row in back.propagated}
-    for name in set(given) - followed:
-        assert back.scales[name] == given[name]
-    assert document["check"]["layers"] > document["check"]["dla_layers"] > 0
-    assert len(document["check"]["gpu"]) == (
-        document["check"]["layers"] - document["check"]["dla_layers"]
-    )
 
 
 def test_the_api_has_the_defaults_of_the_command(run, folder):

@@ -15,7 +15,6 @@ import edgekit
 from edgekit.cli import main
 from edgekit.network.loading.load import load
 from edgekit.network.lowering import layers as lowering
-from edgekit.reports.text import microseconds
 from edgekit.text import percent
 from tests.command_line import typed
 from tests.dla.builder import Builder
@@ -79,24 +78,6 @@ def test_a_release_is_picked_by_tensorrt_or_jetpack(model, run):
     assert "all on the GPU" in " ".join(without.split())
     run("check", model, "-t", ORIN, "--jetpack", "6.2", "--tensorrt", "10.3", status=2)
     run("check", model, "-t", ORIN, "--jetpack", "99", status=2)
-
-
-def test_by_layer_has_a_line_for_each(model, run):
-    document = json.loads(run("check", model, "-t", ORIN, "--json"))
-    text = run("check", model, "-t", ORIN, "--by-layer")
-    lines = text.split("\n\n")[0].splitlines()[1:]
-    assert [line.split()[0] for line in lines] == [la["name"] for la in document["layers"]]
-    assert [line.split()[2] for line in lines] == [la["placed"] for la in document["layers"]]
-    # what belongs to no layer has a line, so that the column adds up to the latency
-    predicted = document["predicted"]
-    rest = predicted["auto_us"] - sum(predicted["layers"].values())
-    assert rest > 1
-    output_of = flat(text)
-    assert (
-        f"predicted latency {microseconds(predicted['auto_us'])}: the layers above plus"
-        in output_of
-    )
-    assert f"{microseconds(rest)} for starting loadables" in output_of
 
 
 def test_a_share_of_the_macs_is_said_alike_everywhere(run, tmp_path, capsys):
@@ -251,24 +232,6 @@ def test_one_layer_over_a_pool_is_told_of_its_tensors(run, tmp_path):
     assert "use a smaller batch or input size for y, or ask for a larger local DRAM pool" in note
     assert "--pool local_dram=2048MiB" in note
     assert "weights" not in note
-
-
-def test_the_document_says_what_a_core_takes_and_which_layers_a_loadable_has(model, run):
-    document = json.loads(run("check", model, "-t", ORIN, "--json"))
-    names = [one["layers"] for one in document["memory"]]
-    by_layer = {layer["name"]: layer["loadable"] for layer in document["layers"]}
-    assert [[n for n, at in by_layer.items() if at == i] for i in range(len(names))] == names
-    core = document["memory_core"]["need"]
-    for pool in ("local_dram", "global_dram"):
-        assert core[pool] == sum(one["need"][pool] for one in document["memory"])
-    assert "0.5 MiB" in document["memory_disputes"]["managed_sram"]
-    text = flat(run("check", model, "-t", ORIN))
-    assert "predicted memory: SRAM 1 MiB of 1 MiB, local DRAM" in text
-    assert "Sources disagree on the default SRAM size" in text
-    assert (
-        json.loads(run("check", model, "-t", "jetson-agx-xavier", "--json"))["memory_disputes"]
-        == {}
-    )
 
 
 def test_a_strongly_typed_release_is_warned_of(model, run):

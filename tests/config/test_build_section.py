@@ -25,14 +25,6 @@ def problem(text):
     return found
 
 
-def test_defaults():
-    build = read("").build
-    assert (build.strip, build.version_compatible, build.lean) == ("auto", "auto", "auto")
-    assert (build.refit, build.constraints) == ("identical", "prefer")
-    assert (build.optimization_level, build.workspace_mib) == (None, None)
-    assert (build.strict, build.timing_cache, build.hardware_compatible) == (False, True, False)
-
-
 @pytest.mark.parametrize(
     "given",
     [

@@ -28,17 +28,6 @@ def test_configurations_are_shipped():
     assert len(CONFIGS) >= 6
 
 
-def test_defaults():
-    file = parse_config(GOOD, "f.yaml", Path()).file
-    assert file.precision == "int8"
-    assert file.placement.objective == "latency"
-    assert file.placement.dla_cores == [0]
-    assert file.placement.max_loadables == 16
-    assert file.build.mode == "hybrid"
-    assert file.deploy.keep == 3
-    assert (file.bench.warmup_ms, file.bench.duration_s, file.bench.iterations) == (200, 3, 10)
-
-
 def test_every_fault_is_reported_at_once_in_file_order():
     text = (
         "version: 1\nname: Net 5\nmodel: {onnx: a.onnx}\ntarget: 12\nplacement:\n"
@@ -80,14 +69,6 @@ def test_a_board_has_its_own_name_whatever_the_order_of_its_words():
     assert file.target == "jetson-agx-orin-64gb"
     (fault,) = problems(GOOD.replace("jetson-agx-orin-64gb", "jetson-tx2")).values()
     assert fault.startswith("Jetson TX2 is not supported: it has no DLA")
-
-
-def test_unknown_target_names_the_nearest():
-    found = problems(GOOD.replace("jetson-agx-orin-64gb", "jetson-agx-orin-64"))
-    assert found == {
-        "f.yaml:4:1": "unknown target 'jetson-agx-orin-64' | did you mean jetson-agx-orin-64gb? "
-        "`edgekit targets` lists all"
-    }
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,6 @@ def test_a_recognised_head_cuts_the_network(tmp_path):
     assert "as those of Ultralytics" in text
 
 
-def test_builtin(tmp_path):
-    path = write_template("builtin:light_vgg19", "jetson-agx-orin-64gb", tmp_path / "c.yaml")
-    assert load_config(path).file.model.builtin == "light_vgg19"
-
-
 def test_a_builtin_with_a_seed(tmp_path):
     path = write_template("builtin:light_vgg19?seed=3", "jetson-agx-orin-64gb", tmp_path / "c.yaml")
     config = load_config(path)

@@ -217,6 +217,7 @@ def test_an_accuracy_gate_reports_the_figures_and_the_steps(tmp_path, capsys):
     assert document["error"]["code"] == "accuracy.below-gate"
     assert document["accuracy"]["snr_db"] < 90
     assert [s["status"] for s in document["steps"]][-1] == "failed"
+    assert not (tmp_path / "out" / "bundle.ekb").exists()
 
 
 def test_a_file_that_is_missing_is_said_before_anything_is_built(tmp_path, capsys):

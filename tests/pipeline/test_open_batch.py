@@ -89,13 +89,6 @@ def test_every_command_with_a_model_takes_it(
     assert not any("--batch" in note for note in document["notes"])
 
 
-def test_a_configuration_says_the_batch(tmp_path: Path) -> None:
-    exported(tmp_path / "m.onnx", "N", 3, 8, 8)
-    config = tmp_path / "c.yaml"
-    config.write_text(f"version: 1\nname: m\ntarget: {ORIN}\nmodel: {{onnx: m.onnx, batch: 5}}\n")
-    assert conv_macs(edgekit.check(config).to_json()) == 5 * 8 * 8 * 4 * 27
-
-
 def test_a_batch_may_stand_anywhere_and_is_one_number(tmp_path: Path) -> None:
     path = exported(tmp_path / "m.onnx", "N", 3, 8, 8, second=(2, "batch", 6))
     assert sizes(path) == {"x": [1, 3, 8, 8], "s": [2, 1, 6]}

@@ -57,16 +57,6 @@ def test_each_shape_is_planned_as_a_static_network(tmp_path):
     assert plan_from_json(write(found)) == found
 
 
-def test_a_plan_of_one_shape_has_no_buckets(tmp_path):
-    path = open_config(tmp_path)
-    path.write_text(
-        path.read_text().replace("16..64, 16..64", "64, 64").replace("  buckets", "  #")
-    )
-    document = write(edgekit.plan(path))
-    assert "buckets" not in document
-    assert "range" not in document
-
-
 def test_loadables_that_the_cores_do_not_hold_together_go_to_the_engine_with_profiles(tmp_path):
     found = edgekit.plan(open_config(tmp_path, loadables=2))
     assert [one.engine for one in found.buckets] == ["own", "own", "profiles"]

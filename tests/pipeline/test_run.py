@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.config.loader import load_config, open_config
-from edgekit.errors import DataError, EdgekitError, GateError
+from edgekit.errors import DataError, EdgekitError
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import SilentProgress
@@ -169,18 +169,6 @@ def test_split_over_both_cores(tmp_path):
     document = run(config, tmp_path).document
     assert document.refit.bit_equal is True
     assert abs(sum(plan.share for plan in document.plan.plans) - 1) < 1e-6
-
-
-def test_accuracy_gate_stops_before_anything_is_deployed(tmp_path):
-    config = small_config(tmp_path, extra="accuracy: {metric: snr_db, min: 90}\n")
-    with (
-        Pipeline(load_config(config), out=tmp_path / "out") as pipeline,
-        pytest.raises(GateError) as caught,
-    ):
-        pipeline.run()
-    assert caught.value.code == "accuracy.below-gate"
-    assert caught.value.exit_code == 1
-    assert not (tmp_path / "out" / "bundle.ekb").exists()
 
 
 def test_refit_ships_only_what_changed(whole):

@@ -121,14 +121,6 @@ def test_what_is_lacking_is_reported_each_time(
     assert len(set(notes[2])) == len(notes[2])
 
 
-def test_what_a_translation_leaves_out_is_reported_each_time(qdq: Path, tmp_path: Path) -> None:
-    notes = []
-    for _ in range(2):
-        with opened(qdq, tmp_path, tensorrt=TYPED) as steps:
-            notes.append(steps.plan().notes)
-    assert notes[0] == notes[1]
-
-
 def test_what_is_noted_in_a_step_is_retained_with_it(tmp_path: Path) -> None:
     reported = []
     for _ in range(2):

@@ -3,11 +3,10 @@ import json
 
 import pytest
 
-from edgekit.documents import json_schema
 from edgekit.errors import DataError
 from edgekit.reports.document import report_document
 from edgekit.reports.html.page import render_html
-from edgekit.reports.schema import Report, parse_report, read_report
+from edgekit.reports.schema import parse_report, read_report
 from tests.reports import handmade_run, large_run
 
 
@@ -23,7 +22,7 @@ def test_every_kind_of_report_reads_as_it_was_written():
         large_run.large(300),
         large_run.hostile(),
     ):
-        assert parse_report(json.loads(json.dumps(one.to_json()))) == one
+        assert parse_report(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
 
 
 def test_an_older_document_is_shown_without_the_parts_that_it_lacks(document):
@@ -75,10 +74,3 @@ def test_a_file_that_is_no_report_is_an_error(tmp_path, text):
     assert str(path) in str(error.value.where)
     with pytest.raises(DataError):
         read_report(tmp_path / "absent.json")
-
-
-def test_the_schema_names_what_the_page_reads():
-    schema = json_schema("edgekit.report/1", Report)
-    assert schema["properties"]["schema"]["const"] == "edgekit.report/1"
-    assert {"layers", "placement", "timeline"} <= set(schema["required"])
-    assert schema["$defs"]["ReportedLayer"]["properties"]["number"]["minimum"] == 1
