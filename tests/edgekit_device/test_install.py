@@ -52,14 +52,6 @@ def test_a_damaged_blob_is_not_stored(
     assert board.command("status")["apps"] == {}
 
 
-def test_a_stripped_bundle_is_refused_where_its_weights_are_not(
-    board: BoardFolder, tmp_path: Path, toy: Bundle
-) -> None:
-    with pytest.raises(Refused) as caught:
-        install(board, write(toy, tmp_path / "toy.ekb"))
-    assert caught.value.code == "blob.missing"
-
-
 def test_an_address_is_refused_with_what_to_do(board: BoardFolder) -> None:
     with pytest.raises(Refused, match="on the board, not an address") as caught:
         install(board, "https://example.org/toy.ekb")
