@@ -23,6 +23,7 @@ def large(bundle: Bundle) -> str:
     return max({**bundle.weights, **bundle.blobs}, key=bundle.manifest.sizes().__getitem__)
 
 
+@pytest.mark.whole
 def test_a_folder_needs_only_the_blobs_that_the_board_lacks(
     board: BoardFolder, tmp_path: Path, toy: Bundle, toy2: Bundle
 ) -> None:

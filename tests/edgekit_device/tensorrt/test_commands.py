@@ -92,7 +92,7 @@ def a_board(tmp_path: Path, loader: Path, signer_line: str, version: str) -> Ten
     return board
 
 
-@pytest.mark.few(1)
+@pytest.mark.whole
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
 def test_deploy_selftest_infer_and_bench(
     tmp_path: Path, loader: Path, signer_line: str, signed: Signed, version: str
@@ -139,6 +139,7 @@ def test_weights_come_from_an_onnx_file_on_the_board(
     assert offences(board.python) == []
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(load_driver() is not None, reason="this machine has a CUDA driver")
 def test_without_a_gpu_nothing_crashes(
     tmp_path: Path, loader: Path, signer_line: str, signed: Signed
