@@ -80,6 +80,20 @@ def test_install_then_reinstall_sends_next_to_nothing(lab: BoardClient, signer: 
     assert second.id == first.id
 
 
+def test_other_weights_ship_only_what_changed_and_rollback_returns(
+    lab: BoardClient, signer: Path
+) -> None:
+    old, new = hand_made(seed=1), hand_made(seed=2)
+    first = install(old, lab, signature=sign(old.manifest_bytes, signer))
+    second = install(new, lab, signature=sign(new.manifest_bytes, signer))
+    # the engine is the same; weight and golden output are not
+    assert (second.blobs_sent, second.blobs_reused) == (2, 1)
+    assert second.previous == first.id
+    assert run(lab, new)
+    assert lab.rollback("net").current == first.id
+    assert run(lab, old)
+
+
 @pytest.mark.whole
 @pytest.mark.slow
 def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -> None:
