@@ -23,6 +23,7 @@ def large(bundle: Bundle) -> str:
     return max({**bundle.weights, **bundle.blobs}, key=bundle.manifest.sizes().__getitem__)
 
 
+@pytest.mark.whole
 def test_a_folder_needs_only_the_blobs_that_the_board_lacks(
     board: BoardFolder, tmp_path: Path, toy: Bundle, toy2: Bundle
 ) -> None:
@@ -50,14 +51,6 @@ def test_a_damaged_blob_is_not_stored(
     assert caught.value.code == "blob.digest-mismatch"
     assert not board.blob(blob.name).exists()
     assert board.command("status")["apps"] == {}
-
-
-def test_a_stripped_bundle_is_refused_where_its_weights_are_not(
-    board: BoardFolder, tmp_path: Path, toy: Bundle
-) -> None:
-    with pytest.raises(Refused) as caught:
-        install(board, write(toy, tmp_path / "toy.ekb"))
-    assert caught.value.code == "blob.missing"
 
 
 def test_an_address_is_refused_with_what_to_do(board: BoardFolder) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from edgekit_device.build.config import refit_kind
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device.build import toys
 from tests.edgekit_device.build.bench import WEAK, Bench, document_for
@@ -26,26 +25,12 @@ def test_layers_run_where_the_plan_has_them(version: str, tmp_path: Path) -> Non
     assert set(built.can_run_on_dla) == {*toys.ON_DLA, *toys.ON_GPU}
 
 
-def test_what_the_builder_thinks_of_each_layer_is_queried(tmp_path: Path) -> None:
-    on = Bench("10.3.0", tmp_path)
-    on.double.settings.can_run_on_dla = lambda layer: layer._s.name != "relu1"
-    answers = on.build(toys.engine()).can_run_on_dla
-    assert {name for name, fits in answers.items() if not fits} == {"relu1"}
-
-
 @pytest.mark.parametrize("version", WEAK)
 def test_weak_builds_set_flags_and_precisions(version: str, tmp_path: Path) -> None:
     on = Bench(version, tmp_path)
     built = on.build(toys.engine(constraints="obey"))
     assert set(built.flags) == {"FP16", "INT8", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"}
     assert set(built.flags) <= set(on.double.builds[0])
-
-
-def test_strong_builds_set_no_precision_and_need_none(tmp_path: Path) -> None:
-    on = Bench("11.4.0", tmp_path)
-    built = on.build(toys.strong(), ("STRIP_PLAN",))
-    assert built.flags == ("STRIP_PLAN", "GPU_FALLBACK")
-    assert on.double.violations == []
 
 
 def test_a_weakly_typed_request_on_a_strongly_typed_release_is_refused(tmp_path: Path) -> None:
@@ -109,16 +94,6 @@ def test_the_lean_runtime_is_left_out_whatever_the_order_of_flags(tmp_path: Path
     flags = ("EXCLUDE_LEAN_RUNTIME", "VERSION_COMPATIBLE")
     built = on.build(document_for("10.3.0"), flags)
     assert set(flags) <= set(built.flags)
-
-
-@pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
-def test_strip_plan_alone_strips_and_takes_the_same_weights(version: str, tmp_path: Path) -> None:
-    """TensorRT sets no REFIT_IDENTICAL then, and yet the plan takes the weights that it lacks."""
-    on = Bench(version, tmp_path)
-    built = on.build(document_for(version), ("STRIP_PLAN",))
-    assert "STRIP_PLAN" in built.flags
-    assert "REFIT_IDENTICAL" not in built.flags
-    assert refit_kind(built.flags) == "identical"
 
 
 def test_single_weights_are_marked_and_a_refusal_is_said(tmp_path: Path) -> None:

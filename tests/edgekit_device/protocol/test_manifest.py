@@ -35,17 +35,6 @@ def code_of(call: Callable[[], object]) -> str:
     return ""
 
 
-def test_what_is_packed_is_read() -> None:
-    manifest = parse(toy_bundle().manifest_bytes)
-    assert manifest.digest == toy_bundle().digest
-    assert manifest.weights["q"].dtype == "int8"
-    assert manifest.golden[0].ranges == {"x": (-1.0, 1.5)}
-    assert set(manifest.sizes()) == {
-        *GOOD["blobs"],
-        *(w["digest"] for w in GOOD["weights"].values()),
-    }
-
-
 def test_a_record_of_rewrites_is_a_blob_of_its_own() -> None:
     digest = "ab" * 32
     blobs = {**GOOD["blobs"], digest: {"bytes": 7, "kind": "record"}}

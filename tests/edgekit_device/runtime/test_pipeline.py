@@ -11,7 +11,7 @@ import pytest
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import Lane, SegmentEntry
-from edgekit_device.runtime.pipeline import LaneRun, run_alone, run_stream, share_lanes
+from edgekit_device.runtime.pipeline import LaneRun, run_stream, share_lanes
 
 Arrays = dict[str, np.ndarray]
 LIMIT_S = 120
@@ -50,13 +50,6 @@ CHAIN = [
 def _no_thread_is_left() -> Iterator[None]:
     yield
     assert not [t.name for t in threading.enumerate() if t.name.startswith("edgekit-")]
-
-
-def test_results_are_those_of_one_frame_at_a_time_in_order() -> None:
-    run = lane(*CHAIN)
-    alone = [int(run_alone(run, frame)["y"][0]) for frame in numbers(50)]
-    assert alone[:2] == [1120, 1122]
-    assert [int(out["y"][0]) for out in run_stream([run], numbers(50))] == alone
 
 
 def test_a_quick_lane_does_not_overtake_a_slow_one() -> None:

@@ -46,18 +46,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 SHAPES = [(1, 3, 8, 8), (1, 3, 8, 12), (1, 3, 4, 4), (1, 3, 10, 9), (1, 3, 20, 32)]
 
 
-def test_a_call_takes_the_bucket_or_the_profile_of_its_shape(tmp_path: Path) -> None:
-    model = loaded(tmp_path, toys.buckets())
-    assert [one.sizes["x"] for one in model.variants] == [
-        (1, 3, 8, 8),
-        (1, 3, 8, 12),
-        (1, 3, 10, 10),
-    ]
-    for shape in SHAPES:
-        x = frame(*shape)
-        np.testing.assert_allclose(model({"x": x})["y"], expected(x), rtol=1e-5, atol=1e-6)
-
-
 def test_a_stream_mixes_shapes_and_keeps_their_order(tmp_path: Path) -> None:
     model = loaded(tmp_path, toys.buckets())
     frames = [frame(*shape, seed=n) for n, shape in enumerate(SHAPES * 3)]

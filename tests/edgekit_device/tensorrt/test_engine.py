@@ -74,16 +74,6 @@ def test_many_threads_share_an_engine(here: Here) -> None:
         np.testing.assert_allclose(y, reference(network(), x), rtol=1e-5)
 
 
-def test_buffers_are_allocated_once(here: Here) -> None:
-    here.has("10.3.0")
-    model = open_model(checked(plan("10.3.0"), entry("10.3.0")))
-    model({"x": random_input()})
-    before = len(MEMORY.blocks)
-    for seed in range(5):
-        model({"x": random_input(seed)})
-    assert len(MEMORY.blocks) == before
-
-
 def test_a_result_keeps_its_values_while_others_run(here: Here) -> None:
     here.has("10.3.0")
     bundle = checked(plan("10.3.0"), entry("10.3.0"))

@@ -209,14 +209,6 @@ def test_a_cut_plan_is_refused_in_tensorrts_words(here: Here) -> None:
     assert "does not match archive size" in caught.value.message
 
 
-@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0"])
-def test_a_dla_core_is_set_before_the_plan_is_read(here: Here, version: str) -> None:
-    here.has(version)
-    data = plan(version, dla=True)
-    model = open_model(checked(data, entry(version, dla_core=1)))
-    agrees(model)
-
-
 def test_a_board_without_that_dla_core_is_reported(here: Here) -> None:
     here.has("10.3.0")
     here.modules["full"]._double.settings.dla_cores = 1
