@@ -45,8 +45,13 @@ class HandMade(Bundle):
         return self.full_bytes - len(self.manifest_bytes)
 
 
-def hand_made(name: str = "net", seed: int = 0, columns: int = 64) -> HandMade:
-    """Makes the bundle of ``y = x @ W`` with W of [16, columns] from ``seed``."""
+def hand_made(
+    name: str = "net", seed: int = 0, columns: int = 64, *, good: bool = True
+) -> HandMade:
+    """Makes the bundle of ``y = x @ W`` with W of [16, columns] from ``seed``.
+
+    With ``good`` False its golden vector is wrong, so that the self-test fails.
+    """
     matrix = np.random.default_rng(seed).standard_normal((_ROWS, columns)).astype(np.float32)
     weight = hashlib.sha256(matrix.tobytes()).hexdigest()
     engine, full = _engine(matrix, stripped=True), _engine(matrix, stripped=False)
@@ -55,7 +60,7 @@ def hand_made(name: str = "net", seed: int = 0, columns: int = 64) -> HandMade:
     feeds = golden_inputs([x], 7, {"x": (-1.0, 1.0)})
     providers = ["CPUExecutionProvider"]
     wanted = onnxruntime.InferenceSession(full, providers=providers).run(["y"], feeds)[0]
-    golden = wanted.tobytes()
+    golden = (wanted if good else wanted + 1).tobytes()
     blobs = {hashlib.sha256(data).hexdigest(): data for data in (engine, golden)}
     engine_digest, golden_digest = blobs
     case = GoldenCase(

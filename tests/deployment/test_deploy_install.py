@@ -154,6 +154,20 @@ def test_unsigned_foreign_and_tampered_bundles_are_refused(
     assert set(evil.weights) <= set(lab.missing(evil.weights))
 
 
+def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
+    lab: BoardClient, signer: Path
+) -> None:
+    old, bad = hand_made(seed=1), hand_made(seed=2, good=False)
+    release = install(old, lab, signature=sign(old.manifest_bytes, signer))
+    with pytest.raises(BoardError) as caught:
+        install(bad, lab, signature=sign(bad.manifest_bytes, signer))
+    assert caught.value.code == "selftest.failed"
+    state = lab.app_releases("net")
+    assert state.current == release.id
+    assert [entry.id for entry in state.releases] == [release.id]
+    assert run(lab, old)
+
+
 @pytest.mark.slow
 def test_once_all_is_sent_the_board_goes_on_without_its_operator(
     lab: BoardClient, signer: Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,14 @@ def test_a_full_bundle_runs_from_a_file_and_a_folder(
     assert (found.digest, found.devices) == (toy.digest, ["DLA0", "DLA1", "GPU"])
     x = image()
     np.testing.assert_array_equal(found({"x": x})["y"], toys.expected(0, {"x": x})["y"])
+
+
+def test_threads_call_one_model(model: Model) -> None:
+    images = [image(seed) for seed in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda x: model({"x": x})["y"], images))
+    for x, y in zip(images, found, strict=True):
+        np.testing.assert_array_equal(y, toys.expected(0, {"x": x})["y"])
 
 
 def test_what_a_bundle_takes_is_told_before_it_is_loaded(
@@ -230,6 +239,14 @@ def test_an_app_without_a_release_is_said(board: BoardFolder, tmp_path: Path) ->
     with pytest.raises(DeviceError) as caught:
         edgekit_device.load(tmp_path / "nowhere")
     assert caught.value.code == "bundle.not-found"
+
+
+def test_a_model_outlives_its_release(board: BoardFolder, installed: str) -> None:
+    found = edgekit_device.load(board.root / "apps/toy")
+    board.command("remove", "--app", "toy")
+    board.command("gc", "--grace-s", "0")
+    x = image()
+    np.testing.assert_array_equal(found({"x": x})["y"], toys.expected(0, {"x": x})["y"])
 
 
 # inputs

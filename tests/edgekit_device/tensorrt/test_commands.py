@@ -73,13 +73,13 @@ def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -
     return finish(manifest, {engine: data, digest: wanted.tobytes()}, values)
 
 
-Signed = Callable[[str], Bundle]
+Signed = Callable[..., Bundle]
 
 
 @pytest.fixture
 def signed(signing_key: Path) -> Signed:
-    def make(version: str) -> Bundle:
-        bundle = trt_bundle(version, ["STRIP_PLAN"], fingerprint={})
+    def make(version: str, *, fingerprint: dict[str, str] | None = None) -> Bundle:
+        bundle = trt_bundle(version, ["STRIP_PLAN"], fingerprint=fingerprint or {})
         return bundle.signed(sign(bundle.manifest_bytes, signing_key))
 
     return make
@@ -92,7 +92,7 @@ def a_board(tmp_path: Path, loader: Path, signer_line: str, version: str) -> Ten
     return board
 
 
-@pytest.mark.whole
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
 def test_deploy_selftest_infer_and_bench(
     tmp_path: Path, loader: Path, signer_line: str, signed: Signed, version: str
@@ -139,7 +139,17 @@ def test_weights_come_from_an_onnx_file_on_the_board(
     assert offences(board.python) == []
 
 
-@pytest.mark.whole
+def test_a_bundle_of_another_release_is_refused_by_both_names(
+    tmp_path: Path, loader: Path, signer_line: str, signed: Signed
+) -> None:
+    board = a_board(tmp_path, loader, signer_line, "10.7.0")
+    with pytest.raises(Refused) as caught:
+        board.install(signed("10.3.0", fingerprint={"tensorrt": "10.3.0.30"}))
+    assert caught.value.code == "engine.other-board"
+    assert "10.3.0.30" in caught.value.message
+    assert "10.7.0" in caught.value.message
+
+
 @pytest.mark.skipif(load_driver() is not None, reason="this machine has a CUDA driver")
 def test_without_a_gpu_nothing_crashes(
     tmp_path: Path, loader: Path, signer_line: str, signed: Signed
