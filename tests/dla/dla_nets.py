@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,37 +53,29 @@ def _bottlenecks(b: Builder, x: str) -> str:
     return x
 
 
-def cifar(path: Path, pool: str, names: Sequence[str] = ()) -> Network:
+def cifar(path: Path, pool: str) -> Network:
     """The net of NVIDIA's jetson_dla_tutorial: four strided convolutions, a pool and a Gemm.
+
+    Named as in its first export, in which five nodes compute the shape of the flattening.
 
     Args:
         path: As for :meth:`Builder.network`.
         pool: "GlobalAveragePool", or "AveragePool" (of 2x2).
-        names: Four convolutions, four ReLUs, pool and Gemm; those of its first export when empty,
-            in which the shape of the flattening is computed by five nodes.
     """
     b = Builder(input=(32, 3, 32, 32))
-    of = list(names) or [
-        *(f"Conv_{2 * i}" for i in range(4)),
-        *(f"Relu_{2 * i + 1}" for i in range(4)),
-        f"{pool}_8",
-        "Gemm_15",
-    ]
     x, channels = "input", 3
     for index, maps in enumerate([64, 128, 256, 512]):
-        x = b.add("Relu", of[4 + index], b.conv(of[index], x, channels, maps, 3, 2))
+        x = b.conv(f"Conv_{2 * index}", x, channels, maps, 3, 2)
+        x = b.add("Relu", f"Relu_{2 * index + 1}", x)
         channels = maps
     window = {} if pool.startswith("Global") else {"kernel_shape": [2, 2], "strides": [2, 2]}
-    x = b.add(pool, of[8], x, **window)
-    if names:
-        x = b.add("Flatten", "/Flatten", x)
-    else:
-        rows = b.add("Gather", "Gather_11", b.add("Shape", "Shape_9", x), b.constant("zero", 0))
-        rows = b.add("Unsqueeze", "Unsqueeze_12", rows, b.constant("axes", [0]))
-        rows = b.add("Concat", "Concat_13", rows, b.constant("rest", [-1]), axis=0)
-        x = b.add("Reshape", "Reshape_14", x, rows)
+    x = b.add(pool, f"{pool}_8", x, **window)
+    rows = b.add("Gather", "Gather_11", b.add("Shape", "Shape_9", x), b.constant("zero", 0))
+    rows = b.add("Unsqueeze", "Unsqueeze_12", rows, b.constant("axes", [0]))
+    rows = b.add("Concat", "Concat_13", rows, b.constant("rest", [-1]), axis=0)
+    x = b.add("Reshape", "Reshape_14", x, rows)
     fc = (b.weight("linear.weight", (10, 512)), b.weight("linear.bias", (10,)))
-    return b.network(path, b.add("Gemm", of[9], x, *fc, transB=1))
+    return b.network(path, b.add("Gemm", "Gemm_15", x, *fc, transB=1))
 
 
 # 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection (Szegedy et al. 2014, table 1)

@@ -20,13 +20,6 @@ from tests.counted_work import lines_of
 from tests.dla.dla_nets import cifar, detr_like, googlenet, mlperf_resnet50, yolo_trimmed
 
 ORIN, XAVIER = "jetson-agx-orin-64gb", "jetson-agx-xavier"
-# the tutorial's net as a newer exporter names it
-NEW_NAMES = (
-    *(f"/cnn/cnn.{3 * i}/Conv" for i in range(4)),
-    *(f"/cnn/cnn.{3 * i + 2}/Relu" for i in range(4)),
-    "/pool/GlobalAveragePool",
-    "/linear/Gemm",
-)
 
 
 def on_gpu(net: Network, found: Judgement) -> list[tuple[str, str]]:
@@ -55,17 +48,6 @@ def test_a_global_average_splits_the_net_in_two(tmp_path: Path, tensorrt: str) -
         ("REDUCE", "GlobalAveragePool_8"),
         ("SHUFFLE", "reshape_after_Gemm_15"),
     ]
-
-
-def test_the_same_net_with_names_of_a_newer_exporter(tmp_path: Path) -> None:
-    net = cifar(tmp_path, "GlobalAveragePool", NEW_NAMES)
-    found = judge(net, get(ORIN), tensorrt="8.5.2")
-    assert foreign_nodes(net, found) == [
-        "{ForeignNode[/cnn/cnn.0/Conv.../cnn/cnn.11/Relu]}",
-        "{ForeignNode[/linear/Gemm]}",
-    ]
-    names = [name for _, name in on_gpu(net, found)]
-    assert names == ["/pool/GlobalAveragePool", "reshape_after_/linear/Gemm"]
 
 
 def test_an_average_pool_keeps_it_in_one_piece(tmp_path: Path) -> None:

@@ -63,18 +63,6 @@ def test_q_and_dq_are_no_obstacle_from_11_4_1_on(precision: str) -> None:
     }
 
 
-@pytest.mark.parametrize("precision", ["int8", "fp16"])
-def test_before_q_and_dq_nodes_keep_the_whole_network_off_the_dla(precision: str) -> None:
-    found = judged(QUANTIZED, IMPLICIT, precision)
-    assert set(found.verdicts) == {layer.name for layer in QUANTIZED.layers}
-    for verdict in found.verdicts.values():
-        assert (verdict.ok, verdict.certainty) == (False, "certain")
-        assert rules_of(verdict) == {"general.explicit_quantization"}
-        assert "calibration cache" in verdict.reasons[0].fix
-    assert found.candidates == ()
-    assert set(found.placed.values()) == {"GPU"}
-
-
 def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:
     net = chain(
         ("q", "QUANTIZE", ["x"], {}),
@@ -137,15 +125,6 @@ def test_shuffles_around_a_product_are_seen_through() -> None:
     assert [name for name, precision in found.items() if precision == "fp16"] == ["last", "open"]
 
 
-def test_no_implicit_int8_from_11_4_1_on() -> None:
-    plain = network_of("ACTIVATION", function="RELU")
-    found = judged(plain).verdicts["x"]
-    assert rules_of(found) == {"general.implicit_int8"}
-    assert "Q/DQ" in found.reasons[0].fix
-    assert judged(plain, precision="fp16").verdicts["x"].precision == "fp16"
-    assert judged(plain, IMPLICIT).verdicts["x"].precision == "int8"
-
-
 @pytest.mark.parametrize("net", [QUANTIZED, network_of("ACTIVATION", function="RELU")])
 def test_no_calibration_cache_from_11_4_1_on(net: Network) -> None:
     found = judged(net, precision="fp16", scales={"x": 1.0}).verdicts[net.layers[0].name]
@@ -182,12 +161,6 @@ def test_what_q_and_dq_may_be(params: dict[str, Any], rule: str, ok: bool) -> No
 )
 def test_what_an_int8_build_computes_in(kind: str, params: dict[str, Any], precision: str) -> None:
     assert judged(network_of(kind, **params), IMPLICIT).verdicts["x"].precision == precision
-
-
-def test_a_layer_without_scales_runs_in_fp16() -> None:
-    net = chain(("a", "ACTIVATION", ["x"], RELU), ("b", "ACTIVATION", ["a"], RELU))
-    found = judged(net, IMPLICIT, scales={"x": 1.0, "a": 1.0}).verdicts
-    assert (found["a"].precision, found["b"].precision) == ("int8", "fp16")
 
 
 @pytest.mark.parametrize("where", ["none", "bias", "weight"])

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.dla.judge import judge
-from edgekit.dla.memory import core_memory, predict_need, report_memory
+from edgekit.dla.memory import predict_need, report_memory
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Network, loadable_name
-from edgekit.placement.check_document import make_summary
 from edgekit.targets.loader import get
 from tests.dla.dla_nets import resnet50
 
@@ -87,15 +86,6 @@ def test_pools_of_the_real_build(
     assert sizes == [(a * MIB, b * MIB, c * MIB) for a, b, c in pools]
 
 
-def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
-    target = get("jetson-agx-orin-64gb")
-    found = judge(net, target, max_loadables=1)
-    assert [group.retained for group in found.candidates] == [True, False]
-    assert found.verdicts["/fc/Gemm"].ok
-    assert found.placed["/fc/Gemm"] == "GPU"
-    assert 0.99 < make_summary(net, found).dla_macs_fraction < 1
-
-
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     """The same layers for 800x1066: the DETR builds of the same board give them 128 and 64 MiB."""
@@ -117,10 +107,3 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     backbone, _ = report_memory(large, judge(large, target, precision=precision), target)
     assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
     assert backbone.broken == ()
-
-
-def test_a_core_holds_what_the_log_adds_up(net: Network) -> None:
-    """The log: total memory of the accepted candidates 1, 6 and 72 MiB."""
-    target = get("jetson-agx-orin-64gb")
-    total = core_memory(report_memory(net, judge(net, target), target))
-    assert total == MemoryNeed(1 * MIB, 6 * MIB, 72 * MIB)

@@ -19,7 +19,7 @@ from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import Options, Pin
 from edgekit.targets.loader import get
 from tests.network.onnx_making import conv_net, write
-from tests.network.torch_files import dynamo_nodes, legacy_nodes, lenet
+from tests.network.torch_files import dynamo_nodes, lenet
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,6 @@ def test_names_of_layers_come_before_nodes_and_these_before_modules(network: Net
     (flatten,) = layers_matching(network, "n5")
     assert flatten.startswith("n5 + ")
     assert set(layers_matching(network, "*")) == {layer.name for layer in network.layers}
-
-
-def test_modules_of_the_legacy_exporter(tmp_path: Path) -> None:
-    network = layers(load(lenet(tmp_path, legacy_nodes())))
-    assert set(layers_matching(network, "classifier.2.*")) == of(network, "classifier.2")
 
 
 def test_pins_take_modules_and_the_later_one_wins(network: Network) -> None:

@@ -14,7 +14,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Network
 from edgekit.network.module_names import common_module
 from edgekit.network.writing import save
-from tests.network.onnx_making import conv_net, make, node, values, write
+from tests.network.onnx_making import make, node, values, write
 from tests.network.torch_files import (
     CONV,
     SEQUENTIAL,
@@ -69,12 +69,6 @@ def test_classes_are_those_of_the_metadata(tmp_path: Path) -> None:
     assert names.classes["classifier"] == SEQUENTIAL
     # of a Conv that took a BatchNorm in only the BatchNorm's class was written
     assert "feat.conv2" not in names.classes
-
-
-def test_files_without_names_have_none(tmp_path: Path) -> None:
-    network = layers(load(write(conv_net(), tmp_path)))
-    assert network.modules is None
-    assert {layer.module for layer in network.layers} == {""}
 
 
 def test_loading_and_writing_keep_names_and_drop_stack_traces(tmp_path: Path) -> None:

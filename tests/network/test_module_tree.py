@@ -99,10 +99,3 @@ def test_made_up_depths_count_for_a_module_that_is_as_deep_as_networks_are(tmp_p
     found = module_totals(network, {"n": LayerPlace("GPU", 1.0)})
     assert len(found) < 20
     assert {one.layers for one in found} == {1}
-
-
-def test_a_file_without_names_has_no_modules(tmp_path: Path) -> None:
-    nodes = dynamo_nodes()
-    for one in nodes:
-        del one.metadata_props[:]
-    assert module_totals(layers(load(lenet(tmp_path, nodes))), {}) == ()

@@ -150,12 +150,6 @@ def test_outputs_cut_at_tensors_and_nodes(tmp_path: Path, cut: list[str]) -> Non
     assert set(model.weights) == {"w", "b"}
 
 
-def test_a_cut_drops_unknown_operators(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "a"), node("Detect", "a", "y", domain="vendor")]
-    path = write(make(nodes, {"x": [2]}, ["y"], domains=["vendor"]), tmp_path)
-    assert len(load(path, outputs=["a"]).proto.graph.node) == 1
-
-
 def test_open_inputs_are_listed(tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "a"), node("Add", "a z", "y")]
     inputs = {"x": ["N", 3, "H", 8], "z": None, "fixed": [1], "w": [5, 3, 1, 1]}

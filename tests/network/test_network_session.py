@@ -58,14 +58,6 @@ def test_session_maps_the_runtimes_refusal(tmp_path: Path) -> None:
     assert caught.value.code == "model.runtime"
 
 
-def test_saved_models_are_plain_onnx(tmp_path: Path) -> None:
-    model = load(write(conv_net(), tmp_path))
-    save(model, tmp_path / "out.onnx")
-    onnx.checker.check_model(str(tmp_path / "out.onnx"), full_check=True)
-    np.testing.assert_array_equal(plain(onnx.load(tmp_path / "out.onnx")), plain(conv_net()))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "out.onnx"]
-
-
 def test_large_models_get_a_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "LARGEST_INLINE", 1000)
     model = load(write(conv_net(), tmp_path))

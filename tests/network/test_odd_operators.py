@@ -176,16 +176,6 @@ TURNS = {"m": np.array(3, np.int64), "c": np.array(True)}
 AFTER = node("Relu", "l", "y", name="relu")
 
 
-def test_a_loop_whose_body_keeps_its_shape_has_a_known_shape() -> None:
-    proto = make([loop([node("Relu", "s", "t")], "t"), AFTER], IMAGE, ["y"], TURNS)
-
-    model = made(proto)
-    assert not model.graph.unknown
-    assert not model.notes
-    assert model.graph.shape("y") == tuple(SIZES)
-    assert kinds(proto) == ["LOOP", "ACTIVATION"]
-
-
 def test_what_a_loop_of_constant_length_collects_has_a_known_shape() -> None:
     body = [node("Relu", "s", "t"), node("Reshape", "t flat", "row")]
     nodes = [loop(body, "t", collects="row"), node("Relu", "all", "y")]

@@ -76,18 +76,6 @@ def test_fp32_cut_is_bit_equal_without_optimisations(size: int) -> None:
     assert np.abs(optimised - expected).max() / np.abs(expected).max() <= 1e-5
 
 
-def test_segments_name_their_borders() -> None:
-    plan = plan_of(place_all(NETWORK, "fp32", lambda i: i // 2))
-    segments = build_reference(cut_segments(MODEL, NETWORK, plan), None).lanes[0][1]
-    assert [s.index for s in segments] == [0, 1, 2, 3, 4]
-    assert [s.device for s in segments] == ["GPU", "DLA0", "GPU", "DLA0", "GPU"]
-    assert segments[0].inputs == ("x",)
-    assert segments[0].outputs == ("r1",)
-    assert segments[2].inputs == ("bn", "r1")
-    assert segments[4].outputs == ("y",)
-    assert [name for s in segments for name in s.layers] == [la.name for la in NETWORK.layers]
-
-
 def with_shuffle(before: str, segment_of_shuffle: int) -> tuple[Network, list[int]]:
     """Adds an inserted layer (no nodes) before a layer, alone in its segment."""
     layers: list[Layer] = []

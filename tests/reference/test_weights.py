@@ -112,14 +112,6 @@ def test_digest_is_of_the_little_endian_c_order_bytes() -> None:
     assert weight_digest(np.zeros(0, F)) == hashlib.sha256(b"").hexdigest()
 
 
-def test_values_are_found_by_their_digests() -> None:
-    artefacts = built(small(0), "int8")
-    for weight in artefacts.weights.values():
-        value = artefacts.values[weight.digest]
-        assert weight_digest(value) == weight.digest
-        assert (str(value.dtype), value.shape) == (weight.dtype, weight.shape)
-
-
 @settings(max_examples=tries(40))
 @given(
     axis=st.integers(0, 2),
