@@ -59,6 +59,13 @@ def test_a_tensorrt_that_no_orin_has_is_refused_with_those_it_has(tensorrt: str)
     assert "from 8.4.0 to 11.5" in caught.value.hint
 
 
+def test_an_older_board_has_older_releases() -> None:
+    for tensorrt in ("5.1.6", "6.0.1", "7.1"):
+        judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt=tensorrt)
+    for tensorrt in ("10.3.0.30", "11.6", "12.0"):
+        judge(RELU, ORIN, precision="fp16", tensorrt=tensorrt)
+
+
 @pytest.mark.parametrize("board", ["jetson-agx-xavier", "jetson-agx-orin-64gb"])
 @pytest.mark.parametrize("tensorrt", ["8", "10", "11", "12"])
 def test_a_major_release_alone_is_refused_for_every_board(board: str, tensorrt: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from edgekit.network.loading.load import load
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Network
-from tests.network.onnx_making import make, node, values, write
+from tests.network.onnx_making import conv_net, make, node, values, write
 
 
 def graph(tmp_path: Path, proto: onnx.ModelProto) -> Network:
@@ -21,6 +21,25 @@ def graph(tmp_path: Path, proto: onnx.ModelProto) -> Network:
 def only(tmp_path: Path, proto: onnx.ModelProto) -> Layer:
     (layer,) = graph(tmp_path, proto).layers
     return layer
+
+
+def test_the_end_of_a_classifier_is_what_the_builder_logs(tmp_path: Path) -> None:
+    # TensorRT 10.3 erases Flatten with reshape_before_/fc/Gemm and keeps reshape_after_/fc/Gemm
+    network = graph(tmp_path, conv_net())
+    shown = [(layer.kind, layer.name, layer.nodes, layer.origin) for layer in network.layers]
+    assert shown == [
+        ("CONVOLUTION", "conv", ("conv",), ("conv",)),
+        ("ACTIVATION", "relu", ("relu",), ("relu",)),
+        ("REDUCE", "pool", ("pool",), ("pool",)),
+        ("CONVOLUTION", "fc", ("flatten", "fc"), ("flatten", "fc")),
+        ("SHUFFLE", "reshape_after_fc", (), ("fc",)),
+    ]
+    fc = network.layer("fc")
+    assert fc.params["gemm"] is True
+    assert fc.inputs == ("p",)
+    assert network.tensors[fc.outputs[0]].shape == (1, 40, 1, 1)
+    assert network.views == {"fc:out4d": "y"}
+    assert (fc.macs, fc.weight_elements, fc.weights) == (640, 680, ("fw", "fb"))
 
 
 def test_a_reshape_that_changes_something_is_fused_by_name(tmp_path: Path) -> None:
@@ -119,6 +138,15 @@ def test_convolution(
     assert layer.weight_elements == 6 * 2 * 9 + 6
 
 
+def test_one_dimensional_convolution_is_made_two_dimensional(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "y", name="c", pads=[1, 1])]
+    network = graph(tmp_path, make(nodes, {"x": [1, 4, 9]}, ["y"], {"w": values([5, 4, 3])}))
+    assert [layer.kind for layer in network.layers] == ["SHUFFLE", "CONVOLUTION", "SHUFFLE"]
+    assert network.layers[1].params["kernel"] == (3, 1)
+    assert network.layers[1].params["pads"] == (1, 0, 1, 0)
+    assert network.views == {"c:in4d": "x", "c:out4d": "y"}
+
+
 @pytest.mark.parametrize(
     ("op", "shape", "kind", "mode"),
     [
@@ -176,6 +204,13 @@ def test_matmul_by_a_constant_runs_over_rows(tmp_path: Path) -> None:
     assert [layer.kind for layer in network.layers] == ["SHUFFLE", "CONVOLUTION", "SHUFFLE"]
     assert network.tensors["mm:in4d"].shape == (10, 8, 1, 1)
     assert network.layer("mm").macs == 10 * 8 * 3
+
+
+def test_matmul_of_activations(tmp_path: Path) -> None:
+    layer = only(
+        tmp_path, make([node("MatMul", "a b", "y")], {"a": [2, 4, 8], "b": [2, 8, 3]}, ["y"])
+    )
+    assert (layer.kind, layer.macs) == ("MATRIX_MULTIPLY", 2 * 4 * 8 * 3)
 
 
 @pytest.mark.parametrize(("opset", "kinds"), [(11, 3), (13, 1)])

@@ -67,6 +67,20 @@ def command(capsys, *arguments):
     return end.value.code, capsys.readouterr()
 
 
+def test_check_refuses_with_the_node_and_places_nothing(normalised):
+    document = edgekit.check(normalised, target=XAVIER).to_json()
+
+    parse = document["parse"]
+    assert (parse["ok"], parse["release"]) == (False, "8.5.2")
+    (problem,) = parse["problems"]
+    assert (problem["node"], problem["operator"]) == ("ln", "LayerNormalization")
+    assert "opset 16" in problem["fix"]
+    assert {layer["placed"] for layer in document["layers"]} == {None}
+    assert document["predicted"] is None
+    assert document["loadables"] == document["candidates"] == 0
+    assert document["summary"]["dla_layers"] == document["summary"]["gpu_layers"] == 0
+
+
 def test_a_release_that_has_the_importer_places_it(normalised):
     document = edgekit.check(normalised, target=XAVIER, tensorrt="8.6.2").to_json()
 
@@ -79,6 +93,13 @@ def test_a_release_that_has_the_importer_places_it(normalised):
     }
     assert document["predicted"] is not None
     assert {layer["placed"] for layer in document["layers"]} <= {"DLA", "GPU"}
+
+
+def test_the_command_prints_the_document_and_exits_with_1(normalised, capsys):
+    code, said = command(capsys, "check", normalised, "-t", XAVIER, "--json")
+
+    assert code == 1
+    assert json.loads(said.out)["parse"]["problems"][0]["node"] == "ln"
 
 
 def test_people_see_node_and_fix_and_no_placement(normalised, capsys, tmp_path):
@@ -240,6 +261,13 @@ def test_an_operator_of_no_importer_needs_a_plugin_that_the_user_names(save, cap
     assert [row["operator"] for row in document["unknown_cost"]] == ["Inverse"]
     assert edgekit.plan(config).layers
     assert command(capsys, "plan", path, "-t", ORIN, "--plugin", "Inverse")[0] == 0
+
+
+def test_hardmax_is_native_from_10_0_on(save):
+    path = save(helper.make_node("Hardmax", ["c"], ["y"], "hard"))
+
+    assert edgekit.check(path, target=ORIN, tensorrt="10.3").to_json()["parse"]["ok"]
+    assert not edgekit.check(path, target=ORIN, tensorrt="8.6.2").to_json()["parse"]["ok"]
 
 
 @pytest.mark.parametrize("form", ["--json", "--quiet"])

@@ -130,6 +130,14 @@ def test_what_was_compared_is_reported(tmp_path: Path) -> None:
     assert note in built["notes"]
 
 
+def test_a_method_that_is_named_is_taken_without_comparing(tmp_path: Path) -> None:
+    path = network(tmp_path / "net.onnx", clip=True)
+    calibration = {"data": saved(tmp_path, glitches, 8), "method": "minmax"}
+    found = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()
+    assert (found["method"], found["choice"]) == ("minmax", None)
+    assert not any("Calibration method" in note for note in found["notes"])
+
+
 @pytest.mark.parametrize(("count", "held_out"), [(1, 0), (2, 2), (7, 6)])
 def test_data_without_further_samples_are_compared_on_in_halves(
     tmp_path: Path, count: int, held_out: int

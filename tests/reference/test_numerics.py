@@ -126,6 +126,14 @@ def test_int8_matmul_and_its_bias_are_one_kernel() -> None:
     assert np.array_equal(found, codes(raw, 0.2).astype(F) * F(0.2))
 
 
+def test_codes_round_half_to_even_and_saturate() -> None:
+    model = model_of([node("Add", "x z", "y")], {}, {"x": [9], "z": [9]}, ["y"])
+    artefacts = built(model, "int8", {"x": 1.0, "z": 1.0, "y": 1.0})
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, 300.0, -300.0], F)
+    found = Runner(artefacts).run({"x": x, "z": np.zeros(9, F)})["y"]
+    assert found.tolist() == [0, 2, 2, 0, -2, -2, 126, 127, -128]
+
+
 def chain() -> tuple[Model, dict[str, np.ndarray], dict[str, float]]:
     weights = {
         "w": normal(4, 3, 1, 1),

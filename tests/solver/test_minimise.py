@@ -49,6 +49,12 @@ def test_five_hundred_nodes_are_proved_without_pools() -> None:
     assert found.placing.value - found.bound <= 1e-4 * found.placing.value
 
 
+def test_the_same_problem_has_the_same_answer() -> None:
+    problem = layered(3, 60, cores=2)
+    goal = Goal.of(problem, "energy")
+    assert minimise(problem, goal) == minimise(problem, goal)
+
+
 def test_a_start_is_never_made_worse() -> None:
     problem = layered(4, 40)
     goal = Goal.of(problem, "period")
@@ -57,6 +63,22 @@ def test_a_start_is_never_made_worse() -> None:
     found = minimise(problem, goal, starts=[start], seconds=0.1)
     assert found.placing is not None
     assert found.placing.value <= start.value
+
+
+def test_equal_values_go_to_fewer_transitions() -> None:
+    """Three nodes in a row, as quick on either device, and nothing to move: stay where it began."""
+    cost = [Cost((5.0, 0.0, 0.0), 1.0), Cost((0.0, 5.0, 0.0), 1.0)]
+    problem = layered(1, 3)
+    problem = replace(
+        problem,
+        costs=(tuple(cost), (None, cost[1]), tuple(cost)),
+        borders=tuple(replace(border, transfers=()) for border in problem.borders),
+        launch=(None, Cost((0.0, 0.0, 0.0))),
+    )
+    found = minimise(problem, Goal.of(problem, "latency"))
+    assert found.placing is not None
+    assert found.placing.modes == (1, 1, 1)
+    assert len(found.placing.steps) == 1
 
 
 def test_a_node_without_a_mode_or_a_loadable_has_no_placement() -> None:
@@ -101,6 +123,14 @@ def test_an_interrupt_ends_the_search() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         minimise(problem, Goal.of(problem, "period"), progress=interrupted)
+
+
+def test_one_device_needs_no_loadables() -> None:
+    cost = Cost((2.0, 0.0), 3.0)
+    problem = PlacementProblem(("GPU",), (Mode(0),), ((cost,), (cost,)), (), (None,))
+    found = minimise(problem, Goal.of(problem, "energy"))
+    assert found.placing is not None
+    assert (found.placing.value, found.bound) == (6.0, 6.0)
 
 
 @pytest.mark.parametrize(
