@@ -85,7 +85,7 @@ def show_status(found: BoardStatus) -> None:
 
 def show_jobs(found: JobList) -> None:
     for row in found.jobs:
-        say(jobs._row(row))
+        say(jobs._job_line(row))
 
 
 SHOWN: dict[str, Callable[[Any], object]] = {
