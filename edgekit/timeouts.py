@@ -116,8 +116,8 @@ TUNE_SILENT_S = 4.0
 
 #: Time that a rollout retries an unreachable board: a board restarts within it.
 ROLLOUT_RETRIES_S = 600.0
-#: Between tries for a rollout's lock: a query of the rollout's driver holds it for a moment.
-ROLLOUT_LOCK_S = (0.02,) * 10
+#: Until a rollout's lock counts as taken: a query of the rollout's driver holds it for a moment.
+ROLLOUT_LOCK_S = 0.2
 
 #: Between two looks at whether a rollout is to stop.
 TICK_S = 0.2

@@ -150,8 +150,10 @@ class Bundle:
         ``reference.weights.derive_weights``.
         """
         return {
-            name: Weight(name, w.source, w.transform, w.digest, w.dtype, w.shape)
-            for name, w in self.manifest.weights.items()
+            name: Weight(
+                name, weight.source, weight.transform, weight.digest, weight.dtype, weight.shape
+            )
+            for name, weight in self.manifest.weights.items()
         }
 
     def signed(self, signature: bytes) -> Bundle:

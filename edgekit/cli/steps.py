@@ -331,10 +331,10 @@ def detect_command(
             f"{picture.file}  {picture.width}x{picture.height}  "
             f"{counted(len(picture.objects), 'object')}"
         )
-        for thing in picture.objects:
-            left, top, right, bottom = thing.box
-            name = thing.text or thing.name or f"class {thing.number}"
-            print(f"  {name}  {thing.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
+        for detected in picture.objects:
+            left, top, right, bottom = detected.box
+            name = detected.text or detected.name or f"class {detected.number}"
+            print(f"  {name}  {detected.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
         print(f"  drawn to {picture.drawn}")
     say_notes(found)
 

@@ -278,7 +278,7 @@ class Rollout:
         """
         with self.path.open("r+b") as file:
             # waits, because is_driven() also takes the lock for a moment
-            if not take_lock(file.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
+            if not take_lock(file.fileno(), timeouts.ROLLOUT_LOCK_S):
                 who = _read(self.path).facts.driver or "another process"
                 raise UsageError(
                     f"{self.name} is already driven by {who}",

@@ -170,7 +170,7 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
     with app.lock():
         pass  # finishes an interrupted switch by hand: then the links show which release serves
     now = timestamp()
-    known = [name for name in app.releases() if release_digest(name) == request.digest[:12]]
+    known = app.find_releases(request.digest)
     facts = DeploymentFacts(
         schema=SCHEMA,
         id=os.urandom(8).hex(),

@@ -37,7 +37,7 @@ from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import is_ready, restore, stage, switch
 from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
-from edgekit_device.store.root import App, Root, release_digest
+from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import open_release
 from edgekit_device.trust.counters import check_install, record_counter, seen_issue
 
@@ -252,7 +252,7 @@ class Deployment:
         facts = self.journal.facts
         release = facts.release
         if release is None:
-            named = [n for n in self.app.releases() if release_digest(n) == facts.digest[:12]]
+            named = self.app.find_releases(facts.digest)
             release = named[-1] if named else None
         in_use = (facts.previous, self.app.link("current"), self.app.link("previous"))
         # a release that existed before may be wanted again; a new one only takes space
@@ -335,12 +335,11 @@ class Deployment:
         if found is not None:
             return found
         current = self.app.link("current")
-        newest = reversed(self.app.releases())
+        newest = reversed(self.app.find_releases(digest))
         for name in sorted(newest, key=lambda name: name != current):
-            if release_digest(name) == digest[:12]:
-                files = open_release(self.root, self.app.releases_folder / name)
-                if hashlib.sha256(files.manifest).hexdigest() == digest:
-                    return files.manifest, files.signature
+            files = open_release(self.root, self.app.releases_folder / name)
+            if hashlib.sha256(files.manifest).hexdigest() == digest:
+                return files.manifest, files.signature
         raise DeviceError(
             "no bundle with this digest was offered",
             code="deploy.no-bundle",

@@ -323,6 +323,10 @@ class App:
         names = [path.name for path in self.releases_folder.iterdir()]
         return sorted((name for name in names if is_release(name)), key=release_number)
 
+    def find_releases(self, digest: str) -> List[str]:
+        """Returns the names of the releases of a manifest, by its SHA-256, oldest first."""
+        return [name for name in self.releases() if release_digest(name) == digest[:12]]
+
     def link(self, which: str) -> Optional[str]:
         """Returns the existing target of ``which`` ("current" or "previous"); None without."""
         try:

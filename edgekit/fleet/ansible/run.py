@@ -199,7 +199,7 @@ def deploy_by_ansible(
     command = [program, "-i", "inventory.yml", "--forks", str(parallel), "deploy.yml"]
     with (folder / _LOCK).open("wb") as lock:
         # ansible_heads also takes the lock briefly
-        if not take_lock(lock.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
+        if not take_lock(lock.fileno(), timeouts.ROLLOUT_LOCK_S):
             raise UsageError(
                 f"{name} is already run by another process",
                 code="fleet.driven",
