@@ -36,6 +36,8 @@ _REMEMBERED = 4096
 _M_MMAP_THRESHOLD, _MAPPED = -3, 1 << 20
 # feeds of up to this many elements are cached
 _SMALL = 1 << 16
+# number of elements from which a proof's memory exceeds what the heap usually has free
+_LARGE = 1 << 20
 
 
 class WorstError:
@@ -188,6 +190,11 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
     return found
 
 
+def _is_large(graph: RewriteGraph, step: RewriteStep) -> bool:
+    named = {name for node in step.old for name in (*node.inputs, *node.outputs) if name}
+    return sum(math.prod(graph.shape(name)) for name in named if graph.known(name)) > _LARGE
+
+
 def _return_freed_memory() -> None:
     """Makes glibc map large arrays separately, and return the free memory of its heap."""
     with suppress(OSError, AttributeError):
@@ -215,8 +222,8 @@ def _prove(
             )
             if found is not None:
                 return found
-    # this proof may be large
-    _return_freed_memory()
+    if _is_large(graph, step):
+        _return_freed_memory()
     feeds = random_feeds(graph, step.inputs, runs, seed, far)
     old, new = ProofSide(graph, step.old, ()), ProofSide(graph, step.new, step.fixed)
     return compare(old, new, feeds, step.outputs, exact)
