@@ -17,6 +17,8 @@ from tests.filled_once import filled_once
 __all__ = ["warm", "warm_boards"]
 
 _NUMBER = count()
+# by generator of a module, after the module's own draws
+_FIRST_STATES: dict[object, object] = {}
 
 # set before NumPy is imported: workers share the cores, and a pool in each would only wait
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -86,6 +88,14 @@ def quick_collections() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order(request):
+    """A module's generator RANDOM gives each test the same numbers, whichever tests ran before."""
+    if generator := getattr(getattr(request, "module", None), "RANDOM", None):
+        state = _FIRST_STATES.setdefault(generator, generator.bit_generator.state)
+        generator.bit_generator.state = state
 
 
 @pytest.fixture(autouse=True)

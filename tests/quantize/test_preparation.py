@@ -18,7 +18,7 @@ from edgekit.quantize.data.load import load_data
 from edgekit.quantize.data.preparation import describe_preprocessing
 
 F = np.float32
-RNG = np.random.default_rng(0)
+RANDOM = np.random.default_rng(0)
 
 
 def network(path: Path, inputs: dict[str, tuple[int, list[int]]], output: list[int]) -> Model:
@@ -58,7 +58,7 @@ def rising(count: int) -> np.ndarray:
     return np.arange(count, dtype=F).reshape(-1, 1, 1, 1)
 
 
-IMAGE = RNG.standard_normal((1, 3, 8, 8)).astype(F)
+IMAGE = RANDOM.standard_normal((1, 3, 8, 8)).astype(F)
 COLOURS = np.broadcast_to(np.array([0.2, 0.4, 0.9], F).reshape(1, 3, 1, 1), (4, 3, 8, 8))
 
 

@@ -76,11 +76,11 @@ def spread(values: np.ndarray) -> np.ndarray:
     return values.reshape(1, -1, 1, 1)
 
 
-RNG = np.random.default_rng(5)
+RANDOM = np.random.default_rng(5)
 
 
 def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(F)
+    return RANDOM.standard_normal(shape).astype(F)
 
 
 @pytest.mark.parametrize("size", [1, 99])
