@@ -215,7 +215,9 @@ def _reading_a_trace(folder: Path) -> Iterator[tuple[Work, Work]]:
 RATIOS = {
     "rewrite": Ratio(_rewriting, "100 inferences of all shapes", 1.4),
     "plan": Ratio(_placing, "50 inferences of all shapes", 1.0),
-    "transfer": Ratio(_sending, "`cat` behind a plain channel of paramiko's", 3.0, time.monotonic),
+    "transfer": Ratio(
+        _sending, "`cat` and `sync` behind a plain channel of paramiko's", 2.5, time.monotonic
+    ),
     "load": Ratio(_loading, "reading and hashing the bundle once", 6.0),
     "release": Ratio(_loading_a_release, "reading and hashing its bundle once", 6.0),
     "call": Ratio(_calling, "ONNX Runtime alone", 1.6),
