@@ -218,8 +218,8 @@ RATIOS = {
     "transfer": Ratio(
         _sending, "`cat` and `sync` behind a plain channel of paramiko's", 2.5, time.monotonic
     ),
-    "load": Ratio(_loading, "reading and hashing the bundle once", 6.0),
-    "release": Ratio(_loading_a_release, "reading and hashing its bundle once", 6.0),
+    "load": Ratio(_loading, "reading and hashing the bundle once", 5.0),
+    "release": Ratio(_loading_a_release, "reading and hashing its bundle once", 5.0),
     "call": Ratio(_calling, "ONNX Runtime alone", 1.6),
     "trace": Ratio(_reading_a_trace, "`json.loads` of the same file", 4.0),
 }

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,14 +45,6 @@ def _deploy_meanwhile(live: LiveBoard, bundle: HandMade) -> tuple[threading.Thre
     thread = threading.Thread(target=run)
     thread.start()
     return thread, reported
-
-
-def _in_state(live: LiveBoard, bundle: HandMade, state: str) -> Callable[[], bool]:
-    def reached() -> bool:
-        found = _journal(live)
-        return found.get("digest") == bundle.digest and found.get("state") == state
-
-    return reached
 
 
 @pytest.mark.few(1)

@@ -55,10 +55,6 @@ def result_codes(result: Steps | np.ndarray, scale: float) -> np.ndarray:
     return quantise(result, scale)
 
 
-def result_real(result: Steps | np.ndarray) -> np.ndarray:
-    return result.values.astype(F) * F(result.scale) if isinstance(result, Steps) else result
-
-
 def weight_codes(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Codes and one scale per output channel: the largest magnitude / 127, or 1 for zeros."""
     scales = np.empty(weight.shape[axis], F)

@@ -36,7 +36,8 @@ _REMEMBERED = 4096
 _M_MMAP_THRESHOLD, _MAPPED = -3, 1 << 20
 # feeds of up to this many elements are cached
 _SMALL = 1 << 16
-# number of elements from which a proof's memory exceeds what the heap usually has free
+# elements of a step's old tensors, 4 MiB in FP32: below this, mapping the returned memory again
+# takes longer than it is worth
 _LARGE = 1 << 20
 
 
