@@ -3,8 +3,10 @@
 import dataclasses
 import fcntl
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -315,15 +317,20 @@ def test_the_end_is_ansibles(played, act, status, state, code, words):
     assert given == ["-i", "inventory.yml", "--forks", "3", "deploy.yml"]
 
 
-def test_ctrl_c_stops_ansible_and_nothing_is_said_of_boards_that_it_did_not_count(
-    played, monkeypatch
-):
-    monkeypatch.setattr(main, "_signals", [])
-    act = """\
+STOPPED = """\
 def stop(number, frame):
     print("[ERROR]: User interrupted execution", flush=True)
     sys.exit(99)
 signal.signal(signal.SIGINT, stop)
+"""
+
+
+def test_ctrl_c_stops_ansible_and_nothing_is_said_of_boards_that_it_did_not_count(
+    played, monkeypatch
+):
+    monkeypatch.setattr(main, "_signals", [])
+    act = f"""\
+{STOPPED}
 os.kill(os.getppid(), signal.SIGINT)
 while True:
     time.sleep(60)
@@ -332,6 +339,26 @@ while True:
     assert (status, document["state"], document["counts"]) == (130, "interrupted", {"unknown": 2})
     assert "User interrupted execution" in err
     assert f"cd {played.folder}" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_ansible_starts_stops_it(played, monkeypatch, number):
+    monkeypatch.setattr(main, "_signals", [])
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, command, **options):
+            super().__init__(command, **options)
+            if command[0].endswith("ansible-playbook"):
+                started.append(self)
+                os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    status, document, err = played(f"{STOPPED}\nwhile True:\n    time.sleep(60)\n")
+    assert (status, document["state"]) == (130, "interrupted")
+    (ansible,) = started
+    assert ansible.returncode is not None
+    assert "Ansible is stopped" in err
 
 
 def test_a_rollout_by_ansible_has_no_state_and_says_how_it_goes_on(played, capsys, tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -267,38 +269,84 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
         "EDGEKIT_RECAP": str(recap),
     }
     ended = _PlaybookOutcome()
-    # an own session, so that Ctrl-C reaches Ansible once, through this process
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        assert process.stdout
-        while True:
-            try:
-                for line in process.stdout:
-                    say(line.rstrip("\n"))
-                    if line.startswith(("ERROR", "[ERROR]")):
-                        ended.error = line.strip()
-                ended.code = process.wait()
-                break
-            except KeyboardInterrupt:
-                # the second Ctrl-C does not wait for Ansible
-                if ended.interrupted:
-                    process.terminate()
-                    raise
-                ended.interrupted = True
-                process.send_signal(signal.SIGINT)
-                say("Ansible is stopped; boards that have started finish on their own")
+    with (
+        _held_signals() as deliver,
+        # an own session, so that Ctrl-C reaches Ansible once, through this process
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            _follow(process, ended, deliver, say)
+        except BaseException:
+            process.terminate()
+            raise
     if recap.is_file():
         ended.recap = take(mapping(record(_Recap)), json.loads(recap.read_text(encoding="utf-8")))
     return ended
+
+
+@contextlib.contextmanager
+def _held_signals() -> Iterator[Callable[[], None]]:
+    """Holds SIGINT, SIGTERM and SIGHUP back until the yielded function or the block's end delivers
+    them to their handlers.
+
+    An interrupt inside Popen would leave an Ansible that nobody stops.
+    """
+    # signal.signal works in the main thread alone
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    received: list[int] = []
+
+    def deliver() -> None:
+        # a handler may raise KeyboardInterrupt: each step can be repeated
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        while received:
+            signal.raise_signal(received.pop())
+
+    for number in numbers:
+        signal.signal(number, lambda number, frame: received.append(number))
+    try:
+        yield deliver
+    finally:
+        deliver()
+
+
+def _follow(
+    process: subprocess.Popen[str],
+    ended: _PlaybookOutcome,
+    deliver: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:
+    """Says Ansible's lines until it ends; the second Ctrl-C does not wait for Ansible."""
+    assert process.stdout
+    while True:
+        try:
+            deliver()
+            for line in process.stdout:
+                say(line.rstrip("\n"))
+                if line.startswith(("ERROR", "[ERROR]")):
+                    ended.error = line.strip()
+            ended.code = process.wait()
+            return
+        except KeyboardInterrupt:
+            if ended.interrupted:
+                raise
+            ended.interrupted = True
+            process.send_signal(signal.SIGINT)
+            say("Ansible is stopped; boards that have started finish on their own")
 
 
 def _document(name: str, app: str, made: Exported, ended: _PlaybookOutcome) -> AnsibleRun:
