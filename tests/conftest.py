@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -106,3 +107,6 @@ def _own_cache(request, tmp_path_factory, monkeypatch):
     else:
         folder = tmp_path_factory.getbasetemp() / f"cache-{next(_NUMBER)}"
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder))
+    yield
+    # pytest removes its own folders only
+    shutil.rmtree(folder, ignore_errors=True)
