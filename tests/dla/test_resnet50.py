@@ -15,6 +15,7 @@ from edgekit.dla.judge import judge
 from edgekit.dla.memory import predict_need, report_memory
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.network.model import Network, loadable_name
+from edgekit.placement.check_document import make_summary
 from edgekit.targets.loader import get
 from tests.dla.dla_nets import resnet50
 
@@ -107,3 +108,12 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     backbone, _ = report_memory(large, judge(large, target, precision=precision), target)
     assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
     assert backbone.broken == ()
+
+
+def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
+    target = get("jetson-agx-orin-64gb")
+    found = judge(net, target, max_loadables=1)
+    assert [group.retained for group in found.candidates] == [True, False]
+    assert found.verdicts["/fc/Gemm"].ok
+    assert found.placed["/fc/Gemm"] == "GPU"
+    assert 0.99 < make_summary(net, found).dla_macs_fraction < 1
