@@ -148,7 +148,7 @@ def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]
 @pytest.mark.whole
 def test_a_network_left_out_is_predicted_as_written(fitting: ModuleType, rows: list[Any]) -> None:
     whole = [row for row in rows if "side" not in row.row]
-    works = fitting.Works(whole)
+    works = fitting.RowWorks(whole)
     left = [fitting.family(row.row["network"]) == "googlenet" for row in whole]
     inside = np.array([not one for one in left])
     predicted = works.predict(fitting.fit(works, inside, fitting.current_constants()))
