@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -20,6 +18,7 @@ from edgekit.cli import output
 from edgekit.cli.commands import Command, argument, write_examples
 from edgekit.cli.output import Interrupted, console, mark_printed, print_json, progress, say_notes
 from edgekit.errors import BoardError, EdgekitError, GateError, UsageError
+from edgekit.interrupts import handle_interrupts
 from edgekit.reports.text import Page
 from edgekit.text import counted, sentence
 from edgekit.timeouts import ROLLOUT_RETRIES_S
@@ -205,27 +204,15 @@ class Stops:
 def handle_signals(say: Callable[[str], None]) -> Iterator[Stops]:
     """Handles signals while a rollout is driven, so that running deployments are awaited."""
     stopping = Stops()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # signal.signal works in the main thread alone
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-    before = {number: signal.getsignal(number) for number in numbers}
 
     def met(number: int, frame: object) -> None:
         stopping.met = True
         # the second Ctrl-C gets the usual handler
-        for caught, handler in before.items():
-            signal.signal(caught, handler)
+        restore()
         say("pausing after the boards in progress; press Ctrl-C again to leave at once")
 
-    for number in numbers:
-        signal.signal(number, met)
-    try:
+    with handle_interrupts(met) as restore:
         yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # Output and exit status of the actions of ``edgekit fleet``.

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from edgekit.fleet.hints import ansible_folder, playbook_command, rollout_name, 
 from edgekit.fleet.inventory import find_program
 from edgekit.fleet.status import AnsibleHead, iso_time
 from edgekit.fleet.waves import DEFAULT_WAVES
+from edgekit.interrupts import handle_interrupts
 from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit.text import counted
@@ -296,32 +296,23 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
 
 @contextlib.contextmanager
 def _held_signals() -> Iterator[Callable[[], None]]:
-    """Holds SIGINT, SIGTERM and SIGHUP back until the yielded function or the block's end delivers
-    them to their handlers.
+    """Holds signals back until the yielded function, or else the block's end, delivers them.
 
-    An interrupt inside Popen would leave an Ansible that nobody stops.
+    An interrupt inside Popen would leave ansible-playbook running.
     """
-    # signal.signal works in the main thread alone
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {number: signal.getsignal(number) for number in numbers}
     received: list[int] = []
 
     def deliver() -> None:
-        # a handler may raise KeyboardInterrupt: each step can be repeated
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        # a handler may raise KeyboardInterrupt: the rest is delivered by the next call
+        restore()
         while received:
             signal.raise_signal(received.pop())
 
-    for number in numbers:
-        signal.signal(number, lambda number, frame: received.append(number))
-    try:
-        yield deliver
-    finally:
-        deliver()
+    with handle_interrupts(lambda number, frame: received.append(number)) as restore:
+        try:
+            yield deliver
+        finally:
+            deliver()
 
 
 def _follow(
@@ -330,7 +321,7 @@ def _follow(
     deliver: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
-    """Says Ansible's lines until it ends; the second Ctrl-C does not wait for Ansible."""
+    """Passes on Ansible's lines until it ends; raises KeyboardInterrupt at the second Ctrl-C."""
     assert process.stdout
     while True:
         try:
